@@ -306,6 +306,9 @@ class Tokens(ServerTest):
                     for piece in pieces]
         self.assertEqual(b"".join(as_bytes).decode(), text)
         self.assertEqual({type(piece["piece"]) for piece in pieces}, {str, list})
+        self.check_error(self.server.post("/tokenize", {"content": "a", "prompt": "b"}), 400, "content")
+        self.check_error(self.server.post("/tokenize", {**QUESTION, "prompt": "b"}), 400, "messages")
+        self.check_error(self.server.post("/tokenize", {}), 400, "prompt")
         self.check_error(self.server.post("/tokenize", {"content": "a", "parse_special": False}), 400, "parse_special",
                          "unsupported")
 

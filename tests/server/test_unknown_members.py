@@ -65,6 +65,11 @@ class Warned(ServerTest):
         self.assertEqual(self.ignored(path, {"reasoning_effort": "low"}), "reasoning_effort")
         self.assertEqual(self.ignored("/v1/responses", {"reasoning": {"effort": "low"}}), "reasoning_effort")
 
+    def test_parts_of_members(self):
+        options = {"include_usage": True, "include_obfuscation": False, "incl_usage": True, "x": None}
+        self.assertEqual(self.ignored("/v1/completions", {"stream": True, "stream_options": options}),
+                         "stream_options.incl_usage")
+
     def test_is_in_the_log(self):
         self.ignored("/v1/completions", {"temprature": 0, "minp": 1})
         lines = [json.loads(line) for line in self.server.output().splitlines() if '"id":' in line]

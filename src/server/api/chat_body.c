@@ -204,28 +204,14 @@ static bool chat_tools_check_message(struct api_request *request, const json_t *
 // ---- the chat ----
 
 // Whether one of the templates names this variable. One that does not cannot read it.
-static bool template_reads(const struct api *api, const char *name) {
-    for (int has_tools = 0; api->chat_template && has_tools < 2; has_tools++) {
+static bool template_reads(const struct api_request *request, const char *name) {
+    const struct nvllm_chat_template *chat_template = request->api->chat_template;
+    for (int has_tools = 0; chat_template && has_tools < 2; has_tools++) {
         size_t len = 0;
-        const char *source = api_chat_source(api->chat_template, has_tools, &len);
+        const char *source = api_chat_source(chat_template, has_tools, &len);
         if (source && memmem(source, len, name, strlen(name))) return true;
     }
     return false;
-}
-
-// Clients send variables of other models' templates.
-static bool check_variables(struct api_request *request, const json_t *kwargs) {
-    enum { SHOWN_MAX = 3 };
-    size_t num_unread = 0;
-    const char *name;
-    const json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)kwargs, name, value) {
-        if (json_is_null(value) || template_reads(request->api, name)) continue;
-        bool is_more = num_unread++ == SHOWN_MAX;
-        if (!body_leave_out(request, "chat_template_kwargs", is_more ? "..." : name)) return false;
-        if (is_more) break;
-    }
-    return true;
 }
 
 // What api_chat_render knows of a chat; all else in the body is not the template's.
@@ -288,7 +274,10 @@ static bool check_template_members(struct api_request *request) {
     if (kwargs && !jread_is_object(kwargs)) {
         return body_wrong_type(request, "chat_template_kwargs", kwargs, "an object");
     }
-    if (!check_variables(request, kwargs)) return false;
+    // Clients send variables of other models' templates.
+    if (!body_leave_out_unknown(request, "chat_template_kwargs", kwargs, template_reads)) {
+        return false;
+    }
     if (!body_get(request, "chat_template")) return true;
     return api_error_set(&request->error, 400, "unsupported", "chat_template",
                          "a chat_template in a request is not supported: it is the server's");
@@ -356,8 +345,8 @@ static bool apply_effort(struct api_request *request) {
     if (!effort) return true;
     for (size_t i = 0; i < ARRAY_LEN(efforts); i++) {
         if (strcmp(efforts[i], effort) != 0) continue;
-        bool is_read = template_reads(request->api, "reasoning_effort") ||
-                       (i == 0 && template_reads(request->api, "enable_thinking"));
+        bool is_read = template_reads(request, "reasoning_effort") ||
+                       (i == 0 && template_reads(request, "enable_thinking"));
         if (!is_read && !body_leave_out(request, "reasoning_effort", NULL)) return false;
         return set_variable(request, "reasoning_effort", json_string(effort)) &&
                (i > 0 || set_variable(request, "enable_thinking", json_false()));

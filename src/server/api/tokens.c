@@ -11,6 +11,22 @@
 #include "server/loop/body.h"
 #include "text/tokenizer/tokenizer.h"
 
+// vLLM's name of a text, llama-server's, and a chat: one of them.
+static bool check_one_input(struct api_request *request) {
+    static const char *const keys[] = {"prompt", "content", "messages"};
+    const char *given = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        if (!body_get(request, keys[i])) continue;
+        if (given) {
+            return api_error_invalid(&request->error, keys[i],
+                                     "%s and %s are given, want one of them", given, keys[i]);
+        }
+        given = keys[i];
+    }
+    if (given) return true;
+    return api_error_invalid(&request->error, "prompt", "prompt, content and messages are missing");
+}
+
 static bool encode_text(struct api_request *request, struct prompt *prompt) {
     const char *key = body_get(request, "prompt") ? "prompt" : "content";
     const json_t *text = body_get(request, key);
@@ -19,10 +35,6 @@ static bool encode_text(struct api_request *request, struct prompt *prompt) {
     if (!body_bool(request, "add_special_tokens", &add_special_tokens) ||
         !body_bool(request, "add_special", &add_special_tokens)) {
         return false;
-    }
-    if (!text) {
-        return api_error_invalid(&request->error, "prompt",
-                                 "prompt, content and messages are missing");
     }
     if (!json_is_string(text)) return body_wrong_type(request, key, text, "a string");
     return api_request_encode(request, prompt, json_string_value(text), json_string_length(text),
@@ -73,7 +85,7 @@ static bool prepare_tokenize(struct api_request *request) {
     if (!body_parse(request) || !request_params_model(request) ||
         !body_bool(request, "return_token_strs", &with_strings) ||
         !body_bool(request, "with_pieces", &with_pieces) ||
-        !body_bool(request, "parse_special", &parse_special)) {
+        !body_bool(request, "parse_special", &parse_special) || !check_one_input(request)) {
         return false;
     }
     if (!parse_special) {

@@ -151,7 +151,7 @@ const char *body_blamed(const struct api_request *request, const char *sentence,
 
 // ---- members that no code has asked for ----
 
-enum { SHOWN_MAX = 8, TOOLS_SHOWN_MAX = 3, NAME_BYTES_MAX = 40, CANDIDATES_MAX = 128 };
+enum { SHOWN_MAX = 8, PARTS_SHOWN_MAX = 3, NAME_BYTES_MAX = 40, CANDIDATES_MAX = 128 };
 
 // Members that OpenAI, vLLM, llama-server, SGLang and Anthropic define and clients send, and that
 // change no answer of this server: who asks, how the request is counted, cached or sped up.
@@ -225,8 +225,8 @@ bool body_leave_out_tool(struct api_request *request, const char *type) {
                              "a tool is of the type \"%.60s\", which this server does not run",
                              type);
     }
-    if (request->num_left_out == TOOLS_SHOWN_MAX) return true;
-    bool is_last = ++request->num_left_out == TOOLS_SHOWN_MAX;
+    if (request->num_left_out == PARTS_SHOWN_MAX) return true;
+    bool is_last = ++request->num_left_out == PARTS_SHOWN_MAX;
     snprintf(name, sizeof name, "tools.%s", is_last ? "..." : type);
     add_name(request->ignored, sizeof request->ignored, name);
     return true;
@@ -236,8 +236,22 @@ bool body_leave_out(struct api_request *request, const char *member, const char 
     char full[NAME_BYTES_MAX + 1];
     snprintf(full, sizeof full, "%s%s%s", member, name ? "." : "", name ? name : "");
     if (!request->api->options->refuses_unknown) return body_ignore(request, full);
-    return api_error_set(&request->error, 400, "unknown_member", member,
-                         "%s has no effect with this model", full);
+    return api_error_set(&request->error, 400, "unknown_member", member, "%s has no effect here",
+                         full);
+}
+
+bool body_leave_out_unknown(struct api_request *request, const char *member, const json_t *object,
+                            bool (*is_known)(const struct api_request *request, const char *name)) {
+    size_t num_shown = 0;
+    const char *name;
+    const json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, name, value) {
+        if (json_is_null(value) || is_known(request, name)) continue;
+        bool is_more = num_shown++ == PARTS_SHOWN_MAX;
+        if (!body_leave_out(request, member, is_more ? "..." : name)) return false;
+        if (is_more) break;
+    }
+    return true;
 }
 
 static bool refuse_unknown(struct api_request *request, const char *name) {

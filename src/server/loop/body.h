@@ -30,9 +30,12 @@ bool body_ignore(struct api_request *request, const char *name); // true
 // finds no such tool. False: the options refuse what is unknown, and request->error says so.
 bool body_leave_out_tool(struct api_request *request, const char *type);
 
-// The member, or with `name` this part of it, is known and changes nothing with this model: it is
-// named like ignored ones. False: the options refuse what is unknown, and request->error says so.
+// The member, or with `name` this part of it, changes nothing here: it is named like ignored ones.
+// False: the options refuse what is unknown, and request->error says so.
 bool body_leave_out(struct api_request *request, const char *member, const char *name);
+// The same for the members of the object `member` that are unknown. A few are named.
+bool body_leave_out_unknown(struct api_request *request, const char *member, const json_t *object,
+                            bool (*is_known)(const struct api_request *request, const char *name));
 
 // Call it after an endpoint has read all that it reads. A member that no code has asked for is
 // perhaps misspelled, and would change nothing: request->ignored gets the names of such members.
