@@ -161,7 +161,7 @@ void compose_project_out(struct pass *pass, const struct linear *linear, const v
     d->backend->ops->linear(
         d->backend, &(struct linear_args){
                         .linear = linear, .x = x, .out = compose_projected(pass), .rows = rows});
-    compose_add_projected(pass, end);
+    if (!pass->is_alone) compose_add_projected(pass, end);
 }
 
 void *compose_projected(struct pass *pass) {

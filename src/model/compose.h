@@ -18,6 +18,7 @@ struct pass {
     const float *unadded_norm; // that is normed first; NULL: it is not
     bool is_first; // with several ranks: that sum becomes the residual instead of being added
     bool runs_layers; // all layers run as one op
+    bool is_alone; // the other ranks have no such pass: nothing is summed
 };
 
 // Before the first op of a pass.

@@ -274,7 +274,7 @@ void decoder_warm_up_linears(struct decoder *d, uint32_t rows) {
     bool is_mlp_done = false;
     for (uint32_t i = 0; i < d->config->num_layers; i++) {
         const struct decoder_layer *layer = &d->layers[i];
-        struct pass pass = {.d = d, .step = &step};
+        struct pass pass = {.d = d, .step = &step, .is_alone = true};
         uint32_t alike = 0;
         while (alike < i && !mix_alike(d, i, alike)) alike++;
         if (alike == i && layer->qkv) { // none before it
@@ -284,8 +284,6 @@ void decoder_warm_up_linears(struct decoder *d, uint32_t rows) {
                 &(struct block_end){layer->input_post_norm, d->table->layers[i].residual_scale});
         }
         if (!layer->down || is_mlp_done) continue;
-        pass.has_unadded = false;
-        pass.unadded_norm = NULL;
         mlp_dense(&pass, i);
         is_mlp_done = true; // all dense layers have the same shapes
     }
