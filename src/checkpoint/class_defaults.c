@@ -30,6 +30,8 @@ static const struct class_defaults others[] = {
      .rms_norm_eps = 1e-5,
      .eps_key = "layer_norm_eps",
      .ties_embeddings = true},
+    {.architecture = "BambaForCausalLM", .rms_norm_eps = 1e-5, .partial = 0.5},
+    {.architecture = "FalconH1ForCausalLM", .rms_norm_eps = 1e-5},
     {.architecture = "ApertusForCausalLM",
      .rms_norm_eps = 1e-5,
      .rope_theta = 12e6,

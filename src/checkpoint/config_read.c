@@ -74,6 +74,25 @@ static enum status add_eos(struct model_config *config, const json_t *value, boo
     return OK;
 }
 
+enum status config_clear_layers(const json_t *object, const char *key, uint32_t num_layers,
+                                bool *flags, const char *what, struct err *err) {
+    const json_t *list = jread_get(object, key);
+    if (list && !json_is_array(list)) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s, want a list of layers' numbers", what,
+                       key, jread_type_name(list));
+    }
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        json_int_t index = json_integer_value(value);
+        if (!json_is_integer(value) || index < 0 || index >= num_layers) {
+            return err_set(err, ERR_FORMAT, "%s: \"%s\" has no layer's number at %zu, want 0 to %u",
+                           what, key, i, num_layers - 1);
+        }
+        flags[index] = false;
+    }
+    return OK;
+}
+
 enum status config_read_eos(const json_t *object, struct model_config *config, const char *what,
                             struct err *err) {
     enum { EOS_IDS_MAX = 1024 }; // in one list, because adding ids takes quadratic time

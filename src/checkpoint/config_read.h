@@ -4,6 +4,7 @@
 #define CHECKPOINT_CONFIG_READ_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -21,6 +22,9 @@ MUST_USE enum status config_require_u32(const json_t *object, const char *key, u
 // A number with min <= value <= max.
 MUST_USE enum status config_read_double(const json_t *object, const char *key, double min,
                                         double max, double *out, const char *what, struct err *err);
+// Sets flags[n] to false for each number n in a list of layers' numbers; without the key nothing.
+MUST_USE enum status config_clear_layers(const json_t *object, const char *key, uint32_t num_layers,
+                                         bool *flags, const char *what, struct err *err);
 // Reads "eos_token_id": an id, a list of ids, null or missing. Adds ids that `config` does not have
 // yet.
 MUST_USE enum status config_read_eos(const json_t *object, struct model_config *config,

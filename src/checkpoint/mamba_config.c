@@ -1,6 +1,7 @@
 #include "checkpoint/mamba_config.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,10 +18,36 @@ struct mamba_keys {
     const char *conv_bias; // only true is supported
     const char *proj_bias; // only false
     const char *expand; // heads are so many times as wide as hidden_size; NULL: as wide as they are
+    const char *width; // that says how wide they are instead; its default: default_width
+    uint32_t default_width;
+    const char *attended; // the numbers of layers with attention, where there are no types
     struct mamba_config defaults; // head_dim 0: of the width
 };
 
 static const struct mamba_keys classes[] = {
+    {.architecture = "BambaForCausalLM",
+     .heads = "mamba_n_heads",
+     .groups = "mamba_n_groups",
+     .state_dim = "mamba_d_state",
+     .head_dim = "mamba_d_head",
+     .taps = "mamba_d_conv",
+     .conv_bias = "mamba_conv_bias",
+     .proj_bias = "mamba_proj_bias",
+     .expand = "mamba_expand",
+     .attended = "attn_layer_indices",
+     .defaults = {.num_heads = 128, .num_groups = 1, .state_dim = 256}},
+    {.architecture = "FalconH1ForCausalLM",
+     .heads = "mamba_n_heads",
+     .groups = "mamba_n_groups",
+     .state_dim = "mamba_d_state",
+     .head_dim = "mamba_d_head",
+     .taps = "mamba_d_conv",
+     .conv_bias = "mamba_conv_bias",
+     .proj_bias = "mamba_proj_bias",
+     .expand = "mamba_expand",
+     .width = "mamba_d_ssm",
+     .default_width = 1024,
+     .defaults = {.num_heads = 128, .num_groups = 1, .state_dim = 256}},
     {.architecture = "GraniteMoeHybridForCausalLM",
      .heads = "mamba_n_heads",
      .groups = "mamba_n_groups",
@@ -51,7 +78,8 @@ static const struct mamba_keys *keys_of(const char *architecture) {
 
 // Published files name the layers with a state "mamba", transformers 5 "linear_attention". Without
 // the list all layers are such.
-static enum status read_is_linear(struct own_config *out, const json_t *root, uint32_t num_layers,
+static enum status read_is_linear(struct own_config *out, const json_t *root,
+                                  const struct mamba_keys *keys, uint32_t num_layers,
                                   const char *what, struct err *err) {
     static const char key[] = "layer_types";
     const json_t *types = jread_get(root, key);
@@ -74,7 +102,8 @@ static enum status read_is_linear(struct own_config *out, const json_t *root, ui
                        "%s: \"%s\" has %.60s at %u, only attention and mamba are supported", what,
                        key, type ? type : "no string", i);
     }
-    return OK;
+    if (types || !keys->attended) return OK;
+    return config_clear_layers(root, keys->attended, num_layers, out->is_linear, what, err);
 }
 
 // transformers' names of blocks, and older ones.
@@ -124,6 +153,69 @@ static enum status read_blocks(struct own_config *out, const json_t *root, uint3
                        what, key, name ? name : "no string", i);
     }
     return OK;
+}
+
+// A list of factors; without the key they are 1.
+static enum status read_factors(const json_t *root, const char *key, size_t count, float *out,
+                                const char *what, struct err *err) {
+    const json_t *list = jread_get(root, key);
+    if (list && json_array_size(list) != count) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s of %zu, want a list of %zu numbers", what,
+                       key, jread_type_name(list), json_array_size(list), count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_array_get(list, i);
+        double number = list ? json_number_value(item) : 1;
+        out[i] = (float)number;
+        if (fabs(number) >= 1e-6 && fabs(number) <= 1e6) continue;
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" has no number from 1e-06 to 1e+06 at %zu", what,
+                       key, i);
+    }
+    return OK;
+}
+
+// Falcon-H1's layers, which have attention and Mamba-2, and their factors.
+static enum status read_hybrid(struct own_config *out, const json_t *root, const char *what,
+                               struct err *err) {
+    static const char in_key[] = "attention_in_multiplier";
+    struct hybrid_factors *f = &out->factors;
+    const struct {
+        const char *key;
+        float *out;
+    } factors[] = {{"key_multiplier", &f->key},
+                   {in_key, &f->attention_in},
+                   {"attention_out_multiplier", &f->attention_out},
+                   {"ssm_in_multiplier", &f->ssm_in},
+                   {"ssm_out_multiplier", &f->ssm_out},
+                   {"lm_head_multiplier", &f->lm_head}};
+    float mlp[2];
+    bool has_norm = false, is_norm_first = true, has_bias = false;
+    enum status status =
+        read_factors(root, "ssm_multipliers", ARRAY_LEN(f->ssm), f->ssm, what, err);
+    if (!status) status = read_factors(root, "mlp_multipliers", ARRAY_LEN(mlp), mlp, what, err);
+    if (status) return status;
+    f->gate = mlp[0];
+    f->down = mlp[1];
+    for (size_t i = 0; i < ARRAY_LEN(factors) && !status; i++) {
+        double value = 1;
+        status = config_read_double(root, factors[i].key, 1e-6, 1e6, &value, what, err);
+        *factors[i].out = (float)value;
+    }
+    if (!status) status = jread_bool(root, "mamba_rms_norm", &has_norm, what, err);
+    if (!status) status = jread_bool(root, "mamba_norm_before_gate", &is_norm_first, what, err);
+    if (!status) status = jread_bool(root, "attention_bias", &has_bias, what, err);
+    out->lacks_mamba_norm = !has_norm;
+    if (!status && has_norm && is_norm_first) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"mamba_norm_before_gate\" is true, which is not supported with "
+                       "\"mamba_rms_norm\", want it false",
+                       what);
+    }
+    if (status || !has_bias || f->attention_in == 1) return status;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"%s\" is another number than 1, which is not supported with "
+                   "\"attention_bias\"",
+                   what, in_key);
 }
 
 static bool has_state(const struct own_config *own, uint32_t num_layers) {
@@ -205,13 +297,20 @@ static enum status read_sizes(struct mamba_config *out, const json_t *root,
         if (status) return status;
     }
     uint64_t width = (uint64_t)expand * hidden;
+    bool has_width = keys->width && !json_is_null(json_object_get(root, keys->width));
+    if (has_width) {
+        uint32_t own = keys->default_width;
+        enum status status = config_read_u32(root, keys->width, 1, INT32_MAX, &own, what, err);
+        if (status) return status;
+        width = own;
+    }
     if (!out->head_dim) out->head_dim = (uint32_t)(width / out->num_heads);
     if (keys->expand && (uint64_t)out->num_heads * out->head_dim != width) {
         return err_set(err, ERR_FORMAT,
-                       "%s: \"%s\" is %u and \"%s\" %u, want together \"%s\" times "
-                       "\"hidden_size\", %llu",
-                       what, keys->heads, out->num_heads, keys->head_dim, out->head_dim,
-                       keys->expand, (unsigned long long)width);
+                       "%s: \"%s\" is %u and \"%s\" %u, want together \"%s\"%s, %llu", what,
+                       keys->heads, out->num_heads, keys->head_dim, out->head_dim,
+                       has_width ? keys->width : keys->expand,
+                       has_width ? "" : " times \"hidden_size\"", (unsigned long long)width);
     }
     if (taps == CONV_TAPS) return OK;
     return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %u, only %d is supported", what, keys->taps,
@@ -241,10 +340,12 @@ enum status mamba_config_read(struct own_config *out, const json_t *root, const 
                               uint32_t num_layers, const char *what, struct err *err) {
     const struct mamba_keys *keys = keys_of(architecture);
     if (!keys) return OK;
-    enum status status = own_config_has(architecture, "hybrid_override_pattern")
+    bool is_hybrid = own_config_has(architecture, "ssm_multipliers"); // in each layer
+    enum status status = is_hybrid ? read_hybrid(out, root, what, err)
+                         : own_config_has(architecture, "hybrid_override_pattern")
                              ? read_blocks(out, root, num_layers, what, err)
-                             : read_is_linear(out, root, num_layers, what, err);
-    if (status || !has_state(out, num_layers)) return status;
+                             : read_is_linear(out, root, keys, num_layers, what, err);
+    if (status || (!is_hybrid && !has_state(out, num_layers))) return status;
     out->mamba = keys->defaults;
     status = check_flags(root, keys, what, err);
     if (!status) status = read_sizes(&out->mamba, root, keys, what, err);

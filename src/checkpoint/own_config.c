@@ -15,11 +15,13 @@ static const struct {
     const char *keys[KEYS_MAX];
 } owners[] = {
     {"ArceeForCausalLM", {"rope_interleave"}},
+    {"BambaForCausalLM", {"partial_rotary_factor"}},
     {"CohereForCausalLM", {"logit_scale", "use_qk_norm"}},
     {"Cohere2ForCausalLM", {"logit_scale"}},
     {"DeepseekV2ForCausalLM", {"kv_lora_rank", "q_lora_rank"}},
     {"DeepseekV3ForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
     {"Glm4MoeLiteForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
+    {"FalconH1ForCausalLM", {"embedding_multiplier", "ssm_multipliers"}},
     {"Gemma2ForCausalLM",
      {"query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"}},
     {"Gemma3ForCausalLM", {"query_pre_attn_scalar", "rope_local_base_freq"}},
@@ -91,6 +93,9 @@ static const struct {
     {"Dots1ForCausalLM", "topk_group", "1"},
     {"Ernie4_5ForCausalLM", "use_bias", "false"},
     {"Ernie4_5_MoeForCausalLM", "use_bias", "false"},
+    {"FalconH1ForCausalLM", "attn_layer_indices", "null"}, // all layers attend
+    {"FalconH1ForCausalLM", "mamba_use_mlp", "true"},
+    {"FalconH1ForCausalLM", "projectors_bias", "false"},
     {"Gemma4ForCausalLM", "use_bidirectional_attention", "\"vision\""}, // of images
     {"Glm4MoeForCausalLM", "n_group", "1"},
     {"Glm4MoeForCausalLM", "topk_group", "1"},
@@ -477,17 +482,8 @@ static enum status read_has_conv(struct own_config *out, const json_t *root, uin
                        "supported",
                        what, type ? type : "no string", i);
     }
-    for (size_t i = 0; !types && i < json_array_size(attended); i++) {
-        const json_t *value = json_array_get(attended, i);
-        json_int_t index = json_integer_value(value);
-        if (!json_is_integer(value) || index < 0 || index >= num_layers) {
-            return err_set(err, ERR_FORMAT,
-                           "%s: \"full_attn_idxs\" has no layer's number at %zu, want 0 to %u",
-                           what, i, num_layers - 1);
-        }
-        out->is_linear[index] = false;
-    }
-    return OK;
+    if (types) return OK;
+    return config_clear_layers(root, "full_attn_idxs", num_layers, out->is_linear, what, err);
 }
 
 // Llama 4's scale of q in layers without a rotary embedding. The switch is a number in its files.

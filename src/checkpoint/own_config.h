@@ -22,6 +22,13 @@ struct mamba_config {
     float dt_min, dt_max;
 };
 
+// Falcon-H1's factors: of keys, of what attention and Mamba-2 read and of what they add to the
+// residual, of the logits, of the MLP's gate and of its result, and of Mamba's z, x, B, C and dt.
+struct hybrid_factors {
+    float key, attention_in, attention_out, ssm_in, ssm_out, lm_head, gate, down;
+    float ssm[5];
+};
+
 // Multi-head latent attention (backend/latent.h).
 struct latent_config {
     uint32_t query_rank; // q is made of a latent of so many elements; 0: of the residual
@@ -54,6 +61,8 @@ struct own_config {
     bool *has_no_rope; // [num_layers]; NULL: all layers have a rotary embedding
     struct delta_config delta; // all zero: the architecture has no such layers
     struct mamba_config mamba; // all zero: no layer has it
+    bool lacks_mamba_norm; // there is no norm behind Mamba-2
+    struct hybrid_factors factors; // all zero: the architecture has none
     struct latent_config latent; // all zero: the architecture has none
     // [num_layers] whether the layer is a gated delta net, has Mamba-2 or, of LFM2, a short
     // convolution; NULL: none is.

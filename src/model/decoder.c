@@ -195,6 +195,69 @@ static void parallel_block(struct pass *pass, uint32_t layer_index) {
     compose_add_projected(pass, &end);
 }
 
+// Several ranks: what comes of Mamba-2, and workspace.projected, which comes of attention.
+static void add_to_sum(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct layer *described = &d->table->layers[layer_index];
+    uint32_t rows = pass->step->num_tokens;
+    size_t count = (size_t)rows * d->config->hidden_size;
+    void *sum = compose_projected(pass);
+    d->backend->ops->linear(d->backend,
+                            &(struct linear_args){.linear = d->layers[layer_index].mamba_out,
+                                                  .x = d->workspace.attended,
+                                                  .out = sum,
+                                                  .rows = rows});
+    const struct scale_args scales[] = {
+        {.x = sum, .out = sum, .count = count, .factor = described->mamba_scale},
+        {.x = d->workspace.projected,
+         .out = sum,
+         .count = count,
+         .factor = described->residual_scale,
+         .adds = true},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(scales); i++) d->backend->ops->scale(d->backend, &scales[i]);
+    compose_add_projected(pass, &(struct block_end){NULL, 1});
+}
+
+// Attention and Mamba-2 of the same normed residual. Several ranks sum both results at once. With
+// `mixes` false only the linears run.
+static void hybrid_block(struct pass *pass, uint32_t layer_index, bool mixes) {
+    struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
+    const struct layer *described = &d->table->layers[layer_index];
+    const struct decoder_workspace *w = &d->workspace;
+    const struct block_end end = {NULL, described->residual_scale};
+    const struct block_end mamba_end = {NULL, described->mamba_scale};
+    uint32_t rows = pass->step->num_tokens;
+    bool is_whole = d->comm->world_size == 1;
+    const struct linear_args all[] = {
+        {.linear = layer->qkv, .x = w->hidden, .out = w->qkv, .rows = rows},
+        {.linear = layer->o, .x = w->attended, .out = w->projected, .rows = rows},
+        {.linear = layer->mamba_in, .x = w->hidden, .out = w->qkv, .rows = rows},
+        {.linear = layer->gates,
+         .x = w->hidden,
+         .out = w->gates,
+         .rows = rows,
+         .out_is_float = true},
+    };
+    compose_norm(pass, layer->input_norm);
+    d->backend->ops->linear(d->backend, &all[0]);
+    if (mixes) softmax_attention(pass, layer_index);
+    if (is_whole) {
+        compose_project_out(pass, layer->o, w->attended, &end);
+        compose_settle(pass);
+    } else {
+        d->backend->ops->linear(d->backend, &all[1]);
+    }
+    for (int i = 2; i < 4; i++) d->backend->ops->linear(d->backend, &all[i]);
+    if (mixes) recurrent_mamba(pass, layer_index);
+    if (is_whole) {
+        compose_project_out(pass, layer->mamba_out, w->attended, &mamba_end);
+        return;
+    }
+    add_to_sum(pass, layer_index);
+}
+
 static void attention_block(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
@@ -262,7 +325,7 @@ const float *decoder_logits(struct decoder *d, const int32_t *index, uint32_t ro
 // Whether what comes before two layers' MLPs takes the same kernels.
 static bool mix_alike(const struct decoder *d, uint32_t i, uint32_t k) {
     const struct layer *a = &d->table->layers[i], *b = &d->table->layers[k];
-    return a->mixer == b->mixer && a->head_dim == b->head_dim &&
+    return a->mixer == b->mixer && a->has_mamba == b->has_mamba && a->head_dim == b->head_dim &&
            a->num_kv_heads == b->num_kv_heads && a->kv_source == b->kv_source &&
            a->mlp_factor == b->mlp_factor;
 }
@@ -277,7 +340,9 @@ void decoder_warm_up_linears(struct decoder *d, uint32_t rows) {
         struct pass pass = {.d = d, .step = &step, .is_alone = true};
         uint32_t alike = 0;
         while (alike < i && !mix_alike(d, i, alike)) alike++;
-        if (alike == i && layer->qkv) { // none before it
+        if (alike == i && layer->mamba_in) {
+            hybrid_block(&pass, i, false);
+        } else if (alike == i && layer->qkv) { // none before it
             project_mixer(&pass, i);
             compose_project_out(
                 &pass, layer->o, w->attended,
@@ -399,13 +464,18 @@ static void run_layers(struct pass *pass, uint32_t most_of_a_kind) {
     const struct decoder *d = pass->d;
     for (uint32_t i = 0; i < d->config->num_layers; i++) {
         if (i >= most_of_a_kind && num_alike(d, i) >= most_of_a_kind) continue;
-        if (d->table->layers[i].is_parallel) {
+        const struct layer *described = &d->table->layers[i];
+        if (described->is_parallel) {
             parallel_block(pass, i);
         } else {
-            if (d->table->layers[i].mixer != MIXER_NONE) attention_block(pass, i);
+            if (described->has_mamba) {
+                hybrid_block(pass, i, true);
+            } else if (described->mixer != MIXER_NONE) {
+                attention_block(pass, i);
+            }
             if (is_sparse(d, i)) {
                 mlp_sparse(pass, i);
-            } else if (!d->table->layers[i].lacks_mlp) {
+            } else if (!described->lacks_mlp) {
                 mlp_dense(pass, i);
             }
         }

@@ -17,7 +17,7 @@ struct mamba_weights {
     float *conv; // dev [DELTA_TAPS][channels]
     float *conv_bias; // dev [channels]
     float *decay, *dt_bias, *skip; // dev [heads]
-    float *norm; // dev [heads head_dim]
+    float *norm; // dev [heads head_dim]; NULL: none
 };
 
 struct decoder_layer {
@@ -37,6 +37,8 @@ struct decoder_layer {
     // NULL: none
     struct linear *gates;
     struct linear *o; // [hidden][num_heads head_dim]
+    // Of Mamba-2 beside attention, whose dt is `gates`: x, B, C, z, and [hidden][heads head_dim].
+    struct linear *mamba_in, *mamba_out;
     // Of latent attention, where qkv is [rank + rope_dim][hidden], and q_norm, k_norm are those of
     // the latents: [query_rank][hidden] or NULL, then of q [num_heads nope_dim][query_rank, or
     // hidden] and [num_heads rope_dim][the same].
@@ -48,7 +50,7 @@ struct decoder_layer {
     float *rope; // dev [max_positions][head_dim]; NULL: of a recurrent layer
     float *q_rope; // behind it: of q, as in attention_args; NULL: the same
     bool owns_rope; // else it is that of a layer before
-    // dev [max_num_seqs + num_snapshots][bytes of a slot]: of a recurrent layer, else NULL
+    // dev [max_num_seqs + num_snapshots][bytes of a slot]: of a layer with a state, else NULL
     void *states;
     // A dense layer has the first two, a sparse one the next three; the others are NULL.
     struct linear *gate_up; // [2 intermediate][hidden]; without a gate [intermediate][hidden]

@@ -49,12 +49,12 @@ static uint64_t delta_parameters(const struct model_config *c) {
            2 * heads + delta->value_dim;
 }
 
-static uint64_t mamba_parameters(const struct model_config *c) {
+static uint64_t mamba_parameters(const struct model_config *c, const struct layer_table *table) {
     const struct mamba_config *mamba = &c->own.mamba;
     uint64_t heads = mamba->num_heads, values = heads * mamba->head_dim;
     uint64_t channels = values + 2 * (uint64_t)mamba->num_groups * mamba->state_dim;
     return c->hidden_size * (channels + 2 * values + heads) + (DELTA_TAPS + 1) * channels +
-           3 * heads + values;
+           3 * heads + (table->lacks_mamba_norm ? 0 : values);
 }
 
 // With `num_experts` experts if it is sparse.
@@ -70,7 +70,7 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
         sum += delta_parameters(c);
         break;
     case MIXER_MAMBA:
-        sum += mamba_parameters(c);
+        sum += mamba_parameters(c, table);
         break;
     case MIXER_LATENT_ATTENTION:
         sum += latent_parameters(c, &table->latent);
@@ -81,6 +81,7 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
     case MIXER_NONE:
         break;
     }
+    if (layer->has_mamba) sum += mamba_parameters(c, table);
     if (layer->activation == ACTIVATION_XIELU) sum += 2;
     bool has_ones = table->has_plain_head_norms && layer->head_norm == HEAD_NORM_EACH;
     if (has_ones) sum -= 2 * (uint64_t)layer->head_dim; // norm_size counts them

@@ -241,13 +241,14 @@ static void add_delta(struct linears_bytes *all, const struct model_config *c,
 }
 
 static void add_mamba(struct linears_bytes *all, const struct model_config *c,
-                      const struct mamba_shape *mamba, const struct layer_formats *formats) {
+                      const struct mamba_shape *mamba, bool has_norm, struct weight_format in,
+                      struct weight_format out) {
     uint32_t heads = mamba->num_heads, values = heads * mamba->head_dim;
-    add_linear(all, xbcz_size(mamba), c->hidden_size, false, formats->qkv);
+    add_linear(all, xbcz_size(mamba), c->hidden_size, false, in);
     add_linear(all, heads, c->hidden_size, false, linear_formats_router());
-    add_linear(all, c->hidden_size, values, false, formats->o);
+    add_linear(all, c->hidden_size, values, false, out);
     size_t vectors = (size_t)(DELTA_TAPS + 1) * mamba_channels(mamba) + 3 * (size_t)heads;
-    all->sum += (vectors + values) * sizeof(float);
+    all->sum += (vectors + (has_norm ? values : 0)) * sizeof(float);
 }
 
 static void add_layer(struct linears_bytes *all, const struct model_config *c,
@@ -263,7 +264,7 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
         add_delta(all, c, &s->delta, formats);
         break;
     case MIXER_MAMBA:
-        add_mamba(all, c, &s->mamba, formats);
+        add_mamba(all, c, &s->mamba, !table->lacks_mamba_norm, formats->qkv, formats->o);
         break;
     case MIXER_LATENT_ATTENTION:
         add_latent(all, c, table, s, formats);
@@ -273,6 +274,10 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
         break;
     case MIXER_NONE:
         break;
+    }
+    if (layer->has_mamba) {
+        add_mamba(all, c, &s->mamba, !table->lacks_mamba_norm, formats->mamba_in,
+                  formats->mamba_out);
     }
     all->sum += decoder_norm_size(c, table, layer, s->world_size) * sizeof(float);
     if (layer->has_sinks) all->sum += s->num_heads * sizeof(float);
@@ -319,6 +324,7 @@ size_t decoder_weights_bytes(const struct model_config *c, const struct layer_ta
 
 size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape *s,
                           const struct backend *b) {
+    if (layer->has_mamba) return b->recurrent->mamba_bytes(b, &s->mamba);
     switch (layer->mixer) {
     case MIXER_SHORT_CONV:
         return short_conv_floats(s->conv_size) * sizeof(float);

@@ -57,6 +57,7 @@ extern const struct expert_names plain_expert_names;
 
 extern const struct model_family family_apertus;
 extern const struct model_family family_arcee;
+extern const struct model_family family_bamba;
 extern const struct model_family family_cohere;
 extern const struct model_family family_cohere2;
 extern const struct model_family family_deepseek_v2;
@@ -66,6 +67,7 @@ extern const struct model_family family_ernie4_5;
 extern const struct model_family family_ernie4_5_moe;
 extern const struct model_family family_exaone4;
 extern const struct model_family family_exaone_moe;
+extern const struct model_family family_falcon_h1;
 extern const struct model_family family_gemma2;
 extern const struct model_family family_gemma3;
 extern const struct model_family family_gemma4;

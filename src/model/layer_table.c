@@ -16,6 +16,8 @@ enum status layer_table_init(struct layer_table *table, const struct model_confi
         .o_module = "self_attn.o_proj",
         .embedding_scale = 1,
         .logits_scale = 1,
+        .gate_scale = 1,
+        .mamba_scales = {1, 1, 1, 1, 1},
         .ropes = {config->rope},
         .num_ropes = 1,
         .is_rope_interleaved = config->own.has_interleaved_rope,
@@ -33,6 +35,8 @@ enum status layer_table_init(struct layer_table *table, const struct model_confi
             .rotary_dim = model_config_rotary_dim(config),
             .query_scale = 1.0f / sqrtf((float)config->head_dim),
             .residual_scale = 1,
+            .mlp_scale = 1,
+            .mamba_scale = 1,
             .kv_source = KV_OWN,
             .mlp_factor = 1,
             .is_sparse = config->moe.num_experts && config->moe.is_sparse[i],
@@ -277,11 +281,12 @@ bool layer_table_is_even(const struct layer_table *table) {
         bool is_plain = !layer->is_sparse && layer->mixer == MIXER_ATTENTION && has_kv(layer) &&
                         !layer->window && layer->softcap == 0 && layer->norm_place == NORM_BEFORE &&
                         layer->head_norm <= HEAD_NORM_EACH &&
-                        layer->activation == ACTIVATION_SILU && layer->residual_scale == 1;
+                        layer->activation == ACTIVATION_SILU && layer->residual_scale == 1 &&
+                        layer->mlp_scale == 1;
         const struct rope_config *rope = layer_table_rope(table, i);
         if (!is_same || !is_plain || layer->has_sinks || layer->has_output_gate) return false;
         if (layer->has_v_norm || layer->has_scalar || layer->has_norm_after_rope) return false;
-        if (layer->is_parallel || layer->lacks_mlp) return false;
+        if (layer->is_parallel || layer->lacks_mlp || layer->has_mamba) return false;
         if (rope && rope->query_beta != 0) return false;
     }
     return true;
@@ -303,8 +308,11 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
          table->is_layer_norm && (layer->norm_place != NORM_BEFORE || layer->has_branches)},
         {"attention beside experts", layer->is_parallel && layer->is_sparse},
         {"linear attention with a rotary embedding",
-         layer_has_state(layer) && layer->rope != ROPE_NONE},
+         !layer_attends(layer) && layer_has_state(layer) && layer->rope != ROPE_NONE},
         {"linear attention over a window", layer_has_state(layer) && layer->window},
+        {"Mamba-2 beside no plain attention",
+         layer->has_mamba && (layer->mixer != MIXER_ATTENTION || layer->is_parallel ||
+                              layer->norm_place != NORM_BEFORE || layer->has_output_gate)},
         {"no earlier layer of its kind whose keys it could read",
          layer->kv_source != KV_OWN && layer->kv_source >= index},
     };

@@ -50,7 +50,7 @@ enum mixer {
     MIXER_NONE, // the layer is an MLP or experts alone
 };
 
-enum { ROPE_TABLES_MAX = 4 };
+enum { ROPE_TABLES_MAX = 4, MAMBA_PARTS = 5 };
 #define ROPE_NONE UINT32_MAX
 #define KV_OWN UINT32_MAX
 
@@ -66,7 +66,9 @@ struct layer {
     // down(activation(up)).
     enum activation activation;
     float query_scale; // factor of the scores q k^T
-    float residual_scale; // factor of what attention and MLP add to the residual
+    float residual_scale; // factor of what attention, or what takes its place, adds to the residual
+    float mlp_scale; // of what the MLP, or experts, add
+    float mamba_scale; // with has_mamba: of what Mamba-2 adds
     float softcap; // scores become softcap * tanh(score / softcap); 0: none
     bool has_norm_after_rope; // with HEAD_NORM_EACH
     bool has_sinks; // each head has one more logit in its softmax, without a value
@@ -78,6 +80,9 @@ struct layer {
     bool has_mlp_bias; // gate, up and down of a dense MLP
     bool is_sparse; // experts instead of the dense MLP
     bool lacks_mlp; // and experts
+    // residual += attention(h) + mamba(h), where h = norm(residual): one norm, by NORM_BEFORE. So
+    // the layer has keys and values, and a state.
+    bool has_mamba;
     // residual += attention(h) + mlp(h), where h = norm(residual): one norm, by NORM_BEFORE.
     bool is_parallel;
     // Of a sparse layer: the shared expert and the others both begin at the residual, each with
@@ -148,6 +153,7 @@ struct layer_table {
     bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor
     bool is_rope_interleaved; // pairs of its heads of q and k that are rotated are neighbours
     struct mlp_names mlp; // of dense layers
+    float gate_scale; // factor of their gates, in front of the activation
     // Static: names that a checkpoint may have instead, also of the shared expert. NULL: none.
     const struct mlp_names *mlp_apart;
     const struct norm_names *norms; // static; NULL: those of most models with the norms' places
@@ -157,6 +163,9 @@ struct layer_table {
     struct delta_config delta; // of layers that are gated delta nets, of all ranks
     struct mamba_config mamba; // of layers with Mamba-2, of all ranks
     const char *mamba_module; // static: "mamba", below "model.layers.N."
+    // Factors of Mamba's z, x, B, C and dt. They and gate_scale become part of the weights.
+    float mamba_scales[MAMBA_PARTS];
+    bool lacks_mamba_norm; // there is no norm behind Mamba-2
     struct latent_config latent; // of layers with latent attention
     // A checkpoint may have q, k, v and z of such a layer in one tensor, and b and a, by key head.
     bool is_delta_stacked;
@@ -183,9 +192,9 @@ static inline bool layer_attends(const struct layer *layer) {
     return layer->mixer == MIXER_ATTENTION || layer->mixer == MIXER_LATENT_ATTENTION;
 }
 
-// Whether it keeps a state of each sequence in place of keys and values.
+// Whether it keeps a state of each sequence, in place of keys and values or beside them.
 static inline bool layer_has_state(const struct layer *layer) {
-    return !layer_attends(layer) && layer->mixer != MIXER_NONE;
+    return layer->has_mamba || (!layer_attends(layer) && layer->mixer != MIXER_NONE);
 }
 
 // Elements of a head of attention's result.

@@ -177,7 +177,7 @@ static enum status find_latent(const struct finder *f, uint32_t i, const struct 
 
 static enum status find_mamba(const struct finder *f, uint32_t i, uint32_t hidden,
                               const struct layer_table *table, const struct decoder_shape *s,
-                              struct layer_formats *out) {
+                              struct weight_format *in_format, struct weight_format *out_format) {
     const struct mamba_config *mamba = &table->mamba;
     char in[WEIGHT_NAME_BYTES], out_module[WEIGHT_NAME_BYTES];
     const char *const modules[] = {in};
@@ -185,10 +185,10 @@ static enum status find_mamba(const struct finder *f, uint32_t i, uint32_t hidde
     const uint32_t rows = 2 * (values + mamba->num_groups * mamba->state_dim) + mamba->num_heads;
     mamba_module_name(in, table, MAMBA_IN);
     mamba_module_name(out_module, table, MAMBA_OUT);
-    enum status status = find_rows(f, i, modules, &rows, 1, hidden, &out->qkv);
+    enum status status = find_rows(f, i, modules, &rows, 1, hidden, in_format);
     if (status) return status;
     return find_cols(f, i, out_module, hidden, values, s->mamba_head_start * mamba->head_dim,
-                     &out->o);
+                     out_format);
 }
 
 static enum status find_conv(const struct finder *f, uint32_t i, uint32_t hidden,
@@ -238,7 +238,7 @@ static enum status find_layer(const struct finder *f, uint32_t i, const struct m
         status = find_delta(f, i, c, table, s, out);
         break;
     case MIXER_MAMBA:
-        status = find_mamba(f, i, c->hidden_size, table, s, out);
+        status = find_mamba(f, i, c->hidden_size, table, s, &out->qkv, &out->o);
         break;
     case MIXER_LATENT_ATTENTION:
         status = find_latent(f, i, c, table, s, out);
@@ -248,6 +248,9 @@ static enum status find_layer(const struct finder *f, uint32_t i, const struct m
         break;
     case MIXER_NONE:
         break;
+    }
+    if (!status && layer->has_mamba) {
+        status = find_mamba(f, i, c->hidden_size, table, s, &out->mamba_in, &out->mamba_out);
     }
     if (status || layer->lacks_mlp) return status;
     if (layer->is_sparse) return find_sparse(f, i, c, table->expert_names, s, out);
@@ -295,7 +298,7 @@ void linear_formats_fini(struct linear_formats *formats) {
 struct layer_formats linear_formats_layer(const struct linear_formats *formats, uint32_t layer) {
     if (formats->layers) return formats->layers[layer];
     struct weight_format all = formats->format;
-    return (struct layer_formats){all, all, all, all, all, all, all, all, all, all};
+    return (struct layer_formats){all, all, all, all, all, all, all, all, all, all, all, all};
 }
 
 struct weight_format linear_formats_router(void) {

@@ -15,6 +15,7 @@ struct layer_formats {
     struct weight_format gates; // of attention's result
     struct weight_format experts, shared_gate_up, shared_down;
     struct weight_format q_latent, q; // of latent attention
+    struct weight_format mamba_in, mamba_out; // beside attention
 };
 
 // All-zero: floats.

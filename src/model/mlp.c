@@ -28,7 +28,7 @@ static void run_in(struct pass *pass, uint32_t layer_index, const struct linear 
 void mlp_dense(struct pass *pass, uint32_t layer_index) {
     const struct decoder_layer *layer = &pass->d->layers[layer_index];
     const struct block_end end = {layer->mlp_post_norm,
-                                  pass->d->table->layers[layer_index].residual_scale};
+                                  pass->d->table->layers[layer_index].mlp_scale};
     run_in(pass, layer_index, compose_is_fused_out(pass, &end) ? layer->down : NULL);
     compose_project_out(pass, layer->down, pass->d->workspace.activated, &end);
 }

@@ -157,9 +157,8 @@ static void branched_mlp(struct pass *pass, uint32_t layer_index) {
     pass->d->backend->moe->experts(pass->d->backend, &args);
     compose_norm_projected(pass, layer->experts_post_norm, w->projected);
     add_shared(pass, w->projected);
-    compose_add_whole(pass,
-                      &(struct block_end){layer->mlp_post_norm,
-                                          pass->d->table->layers[layer_index].residual_scale});
+    compose_add_whole(pass, &(struct block_end){layer->mlp_post_norm,
+                                                pass->d->table->layers[layer_index].mlp_scale});
 }
 
 // The chosen expert reads hidden times its weight. Its result is added as it is, times 1.
@@ -195,8 +194,7 @@ void mlp_sparse(struct pass *pass, uint32_t layer_index) {
         branched_mlp(pass, layer_index);
         return;
     }
-    const struct block_end end = {layer->mlp_post_norm,
-                                  d->table->layers[layer_index].residual_scale};
+    const struct block_end end = {layer->mlp_post_norm, d->table->layers[layer_index].mlp_scale};
     const struct backend_moe *moe = d->backend->moe;
     norm_route(pass, layer_index);
     struct experts_args args = experts_args_of(pass, layer_index);

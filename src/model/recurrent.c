@@ -92,5 +92,5 @@ void recurrent_mamba(struct pass *pass, uint32_t layer_index) {
                                                       .scratch = d->workspace.state_scratch,
                                                       .dt_min = d->table->mamba.dt_min,
                                                       .dt_max = d->table->mamba.dt_max});
-    norm_groups(pass, mamba->norm);
+    if (mamba->norm) norm_groups(pass, mamba->norm);
 }

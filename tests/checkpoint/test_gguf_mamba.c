@@ -5,6 +5,7 @@
 #include "base/json/json_out.h"
 #include "checkpoint/gguf/file/gguf_files.h"
 #include "checkpoint/gguf/gguf_model.h"
+#include "checkpoint/gguf/weights/gguf_names.h"
 #include "support/cmocka_all.h"
 #include "support/gguf_builder.h"
 
@@ -119,10 +120,32 @@ static void test_blocks_that_are_refused(void **state) {
     }
 }
 
+static void expect_name(const struct gguf_model *model, const char *name, const char *want) {
+    struct gguf_place place;
+    gguf_name_tensor(model, (struct gguf_string){name, strlen(name)}, &place);
+    assert_string_equal(place.name, want);
+}
+
+// llama.cpp's converter leaves out ".weight" of one norm of Falcon-H1.
+static void test_names_of_falcon(void **state) {
+    (void)state;
+    const struct gguf_model model = {.name = "falcon-h1",
+                                     .mamba = "mamba",
+                                     .is_hybrid = true,
+                                     .final_norm = "model.final_layernorm"};
+    expect_name(&model, "blk.7.ffn_norm", "model.layers.7.pre_ff_layernorm.weight");
+    expect_name(&model, "blk.7.ffn_norm.weight", "model.layers.7.pre_ff_layernorm.weight");
+    expect_name(&model, "blk.7.ffn_up.weight", "model.layers.7.feed_forward.up_proj.weight");
+    expect_name(&model, "blk.7.ssm_out.weight", "model.layers.7.mamba.out_proj.weight");
+    expect_name(&model, "output_norm.weight", "model.final_layernorm.weight");
+    expect_name(&model, "output.weight", "lm_head.weight");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_blocks_that_are_refused),
+        cmocka_unit_test(test_names_of_falcon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -292,6 +292,7 @@ static void check_isa(const char *isa, bool all_families) {
     check_with("tests/reference/data/gpt-oss", isa, "auto", 48); // two groups of blocks
     check_model("tests/reference/data/qwen3-next", isa, "auto"); // layers with a state
     check_model("tests/reference/data/granite4-h", isa, "auto"); // Mamba-2
+    check_model("tests/reference/data/falcon-h1", isa, "auto"); // attention and Mamba-2
     check_model("tests/reference/data/lfm2", isa, "auto"); // short convolutions
     check_model("tests/reference/data/nemotron-h-moe", isa, "auto"); // experts without a gate
     check_model("tests/reference/data/cohere-plus", isa, "auto"); // LayerNorms of heads

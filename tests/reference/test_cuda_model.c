@@ -41,7 +41,8 @@ static const char *const families[] = {
     "llama-mha",  "mistral",         "qwen3-moe",  "qwen3-moe-mixed", "smollm3",
     "granite",    "olmo2",           "phi3-short", "mistral3",        "qwen3-5",
     "qwen3-next", "glm4-moe-lite",   "apertus",    "arcee",           "cohere",
-    "lfm2",       "nemotron",        "granite4-h", "nemotron-h",
+    "lfm2",       "nemotron",        "granite4-h", "nemotron-h",      "bamba",
+    "falcon-h1",
 };
 
 // Prompts whose last token's router has two experts so near each other that rounding chooses: the

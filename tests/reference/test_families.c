@@ -240,6 +240,21 @@ static void test_internlm3(void **state) {
     check_unrounded("internlm3");
 }
 
+static void test_bamba(void **state) {
+    (void)state;
+    check_on_every_isa("bamba");
+}
+
+static void test_falcon_h1(void **state) {
+    (void)state;
+    check_on_every_isa("falcon-h1");
+}
+
+static void test_falcon_h1_with_a_norm(void **state) {
+    (void)state;
+    check_unrounded("falcon-h1-norm");
+}
+
 static void test_granite4_h(void **state) {
     (void)state;
     check_on_every_isa("granite4-h");
@@ -487,6 +502,9 @@ int main(void) {
         cmocka_unit_test(test_apertus_of_dummy_weights),
         cmocka_unit_test(test_arcee),
         cmocka_unit_test(test_internlm3),
+        cmocka_unit_test(test_bamba),
+        cmocka_unit_test(test_falcon_h1),
+        cmocka_unit_test(test_falcon_h1_with_a_norm),
         cmocka_unit_test(test_granite4_h),
         cmocka_unit_test(test_granite4_h_moe),
         cmocka_unit_test(test_nemotron_h),

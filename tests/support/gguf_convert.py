@@ -63,6 +63,10 @@ MODULES = {
     "mamba.conv1d": "ssm_conv1d",
     "mamba.norm": "ssm_norm",
     "mamba.out_proj": "ssm_out",
+    "pre_ff_layernorm": "ffn_norm",
+    "feed_forward.gate_proj": "ffn_gate",
+    "feed_forward.up_proj": "ffn_up",
+    "feed_forward.down_proj": "ffn_down",
     "norm": "attn_norm",
     "mixer.q_proj": "attn_q",
     "mixer.k_proj": "attn_k",
@@ -111,7 +115,8 @@ EXPERT_PARTS = {"gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_
                 "w1": "ffn_gate", "w3": "ffn_up", "w2": "ffn_down"}
 GLOBALS = {"model.embed_tokens_per_layer": "per_layer_token_embd",
            "model.per_layer_model_projection": "per_layer_model_proj",
-           "model.per_layer_projection_norm": "per_layer_proj_norm", "model.embed_tokens": "token_embd", "model.norm": "output_norm", "model.embedding_norm": "token_embd_norm", "lm_head": "output"}
+           "model.per_layer_projection_norm": "per_layer_proj_norm", "model.embed_tokens": "token_embd", "model.norm": "output_norm", "model.embedding_norm": "token_embd_norm", "lm_head": "output",
+           "model.final_layernorm": "output_norm"}
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "MixtralForCausalLM": "llama",
                  "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3moe",
                  "Gemma3ForCausalLM": "gemma3", "GraniteForCausalLM": "granite", "Olmo2ForCausalLM": "olmo2",
@@ -124,6 +129,7 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "Glm4ForCausalLM": "glm4", "HunYuanDenseV1ForCausalLM": "hunyuan-dense",
                  "HunYuanMoEV1ForCausalLM": "hunyuan-moe", "GraniteMoeForCausalLM": "granitemoe",
                  "GraniteMoeHybridForCausalLM": "granitehybrid", "NemotronHForCausalLM": "nemotron_h",
+                 "FalconH1ForCausalLM": "falcon-h1",
                  "Dots1ForCausalLM": "dots1", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
                  "Ernie4_5_MoeForCausalLM": "ernie4_5-moe", "SeedOssForCausalLM": "seed_oss",
                  "ArceeForCausalLM": "arcee", "CohereForCausalLM": "command-r",
@@ -345,6 +351,8 @@ def tensor_name(name: str, arch: str) -> str:
     if module in GLOBALS:
         return f"{GLOBALS[module]}.{suffix}"
     layer, _, whole = name.removeprefix("model.layers.").partition(".")
+    if whole == "pre_ff_layernorm.weight":
+        return f"blk.{layer}.ffn_norm"  # as llama.cpp's converter writes it
     if whole in WHOLE_NAMES:
         return f"blk.{layer}.{WHOLE_NAMES[whole]}"
     layer, _, module = module.removeprefix("model.layers.").partition(".")
@@ -479,6 +487,11 @@ def config_entries(config: dict, arch: str) -> list:
     if arch.startswith("nemotron_h"):
         values = [value for value in values if value[0] not in ("attention.head_count_kv", "feed_forward_length")]
         values += nemotron_entries(config)
+    if arch == "falcon-h1":
+        values += [("ssm.conv_kernel", U32, config["mamba_d_conv"]), ("ssm.state_size", U32, config["mamba_d_state"]),
+                   ("ssm.group_count", U32, config["mamba_n_groups"]),
+                   ("ssm.inner_size", U32, config["mamba_n_heads"] * config["mamba_d_head"]),
+                   ("ssm.time_step_rank", U32, config["mamba_n_heads"])]
     if arch == "lfm2moe":
         values += [("leading_dense_block_count", U32, config["num_dense_layers"]), ("expert_gating_func", U32, 2),
                    ("expert_weights_norm", BOOL, config["norm_topk_prob"]),
@@ -516,7 +529,7 @@ def config_entries(config: dict, arch: str) -> list:
                    ("final_logit_softcapping", F32, config["final_logit_softcapping"])]
     for key, name in (("attention.scale", "attention_multiplier"), ("embedding_scale", "embedding_multiplier"),
                       ("residual_scale", "residual_multiplier"), ("logit_scale", "logits_scaling")):
-        if name in config:
+        if name in config and arch != "falcon-h1":
             values += [(key, F32, config[name])]
     if arch == "qwen3vl":
         values += [("n_deepstack_layers", U32, 1), ("rope.dimension_sections", I32, [head_dim // 2 - 8, 4, 4, 0])]
@@ -626,6 +639,23 @@ def shared_mlp_tensors(name: str, dtype: str, shape: list, data: bytes, config: 
             (f"blk.{layer}.ffn_up{ending}.weight", PLAIN[dtype], half, data[len(data) // 2:])]
 
 
+def falcon_factors(name: str, rows: int, config: dict) -> list:
+    """What each row of a tensor of Falcon-H1 is multiplied by, in files."""
+    gate, down = config["mlp_multipliers"]
+    width, states = config["mamba_n_heads"] * config["mamba_d_head"], config["mamba_n_groups"] * config["mamba_d_state"]
+    attended = config["attention_in_multiplier"]
+    factors = {"down_proj": down, "gate_proj": gate, "k_proj": config["key_multiplier"] * attended, "q_proj": attended,
+               "v_proj": attended, "o_proj": config["attention_out_multiplier"],
+               "out_proj": config["ssm_out_multiplier"], "lm_head": config["lm_head_multiplier"],
+               "embed_tokens": config["embedding_multiplier"]}
+    module = name.rsplit(".", 2)[-2]
+    if module == "in_proj":
+        sizes = (width, width, states, states, config["mamba_n_heads"])
+        return [config["ssm_in_multiplier"] * factor for factor, size in zip(config["ssm_multipliers"], sizes)
+                for _ in range(size)]
+    return [factors.get(module, 1)] * rows
+
+
 def mamba_shape(name: str, shape: list, config: dict) -> list:
     """llama.cpp stores numbers of heads in columns, and the norm by groups."""
     if name.endswith(("mamba.A_log", "mamba.D")):
@@ -725,6 +755,10 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
             data = delta_tensor(name, shape, data, config)
         if name.endswith(("conv1d.weight", "conv.conv.weight")):
             shape, dtype, data = [shape[0], shape[2]], "F32", floats(dtype, data).tobytes()
+        if arch == "falcon-h1":
+            values, width = floats(dtype, data), len(data) // shape[0] // (4 if dtype == "F32" else 2)
+            factors = falcon_factors(name, shape[0], config)
+            dtype, data = "F32", array.array("f", [value * factors[i // width] for i, value in enumerate(values)]).tobytes()
         if name.endswith("moe_statics.e_score_correction_bias"):
             shape = shape[1:]
         number, data = convert_data(dtype, shape, data, kind_of(name, kind))

@@ -256,6 +256,11 @@ def tiny_families(t):
                      embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.1,
                      logits_scaling=8.0, mamba_d_state=48, mamba_chunk_size=64,
                      layer_types=["linear_attention", "full_attention", "linear_attention"])
+    # Other sizes than those of the residual. Factors that become part of weights are powers of 2.
+    falcon_h1 = dict({**small_tiny, "tie_word_embeddings": False}, head_dim=32, mamba_d_state=48, mamba_chunk_size=64, mamba_n_groups=2,
+                     embedding_multiplier=3.0, lm_head_multiplier=0.7, mlp_multipliers=[0.5, 1.7], key_multiplier=0.4,
+                     attention_in_multiplier=1.3, attention_out_multiplier=0.9, ssm_in_multiplier=0.5,
+                     ssm_out_multiplier=0.3, ssm_multipliers=[1.0, 4.0, 0.5, 8.0, 0.25])
     lfm2 = dict({k: v for k, v in tiny.items() if k != "rms_norm_eps"}, norm_eps=0.04, num_hidden_layers=4,
                 layer_types=["conv", "full_attention", "conv", "conv"])
     return {
@@ -372,6 +377,15 @@ def tiny_families(t):
         "granite4-h-moe": (t.GraniteMoeHybridForCausalLM, t.GraniteMoeHybridConfig(
             **granite_h, mamba_n_groups=4, mamba_n_heads=8, mamba_d_head=16, num_local_experts=5,
             num_experts_per_tok=3, time_step_limit=(0.2, 1.5))),
+        "bamba": (t.BambaForCausalLM, t.BambaConfig(
+            **{**small_tiny, "num_hidden_layers": 3, "num_attention_heads": 2}, mamba_n_groups=1, mamba_n_heads=4, mamba_d_head=32,
+            mamba_d_state=48, mamba_chunk_size=64, attn_layer_indices=[1], mlp_bias=True, attention_bias=True)),
+        # Attention and Mamba-2 in each layer, without a norm behind Mamba-2 and with one.
+        "falcon-h1": (t.FalconH1ForCausalLM, t.FalconH1Config(
+            **falcon_h1, mamba_d_ssm=96, mamba_n_heads=6, mamba_d_head=16, mlp_bias=True)),
+        "falcon-h1-norm": (t.FalconH1ForCausalLM, t.FalconH1Config(
+            **{**falcon_h1, "mamba_n_groups": 1}, mamba_d_ssm=None, mamba_n_heads=4, mamba_d_head=32, mamba_rms_norm=True,
+            mamba_norm_before_gate=False)),
         # Each layer is one block: Mamba-2, attention, an MLP, or experts beside a shared one.
         "nemotron-h": (t.NemotronHForCausalLM, t.NemotronHConfig(
             **nemotron_h, layers_block_type=["linear_attention", "mlp", "full_attention", "mlp"])),
@@ -507,6 +521,9 @@ def write_published_config(folder):
         text["rotary_dim"] = int(text.pop("partial_rotary_factor") * text["head_dim"])
     if config["model_type"] == "granitemoehybrid":
         text["layer_types"] = [{"full_attention": "attention"}.get(kind, "mamba") for kind in types]
+    if config["model_type"] == "bamba":
+        del text["partial_rotary_factor"]  # it is the class'
+        text["attn_rotary_emb"] = text["hidden_size"] // text["num_attention_heads"] // 2
     if config["model_type"] == "qwen3_moe":
         config["num_experts"] = config.pop("num_local_experts")
     with open(f"{folder}/config_published_form.json", "w", encoding="utf-8") as file:

@@ -222,7 +222,8 @@ static enum status write_sizes(const struct gguf *gguf, const struct gguf_model 
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         int64_t number = -1;
         const char *name = own_name(model, sizes[i].name);
-        bool has_lists = model->has_global_heads || model->has_convs || model->mamba;
+        bool has_lists =
+            model->has_global_heads || model->has_convs || (model->mamba && !model->is_hybrid);
         if (has_lists && strcmp(name, "num_key_value_heads") == 0) continue;
         gguf_model_key(model, sizes[i].key, key, sizeof key);
         enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
@@ -518,7 +519,7 @@ enum status gguf_write_config(const struct gguf_files *files, struct json_out *o
     if (!status) status = write_experts(files, &model, out, err);
     if (!status && model.has_global_heads) status = gguf_write_gemma4(files, &model, out, err);
     if (!status && model.has_convs) status = gguf_write_convs(gguf, &model, out, err);
-    if (!status && model.mamba) status = gguf_write_mamba(gguf, &model, out, err);
+    if (!status && model.mamba) status = gguf_write_mamba(files, &model, out, err);
     if (!status) status = write_parallel(gguf, &model, out, err);
     if (!status && model.has_delta) status = gguf_write_delta(files, &model, out, err);
     if (!status) status = write_own(gguf, &model, out, err);

@@ -1,6 +1,7 @@
 /* Models with Mamba-2 in a file's metadata. In Granite 4's, layers without KV heads have it, and
  * each layer has an MLP. A layer of Nemotron-H is one block: it is attention if it has KV heads, an
- * MLP or experts if it has a width of these, else Mamba-2. */
+ * MLP or experts if it has a width of these, else Mamba-2. All layers of Falcon-H1 are alike. Its
+ * factors are a part of the weights. */
 #include <string.h>
 
 #include "base/compiler.h"
@@ -10,7 +11,7 @@
 
 static const char shared_size_key[] = "expert_shared_feed_forward_length";
 
-// A file's keys, and config.json's names of Granite 4 and of Nemotron-H.
+// A file's keys, and config.json's names of Granite 4 and Falcon-H1, and of Nemotron-H.
 static const struct {
     const char *key, *granite, *nemotron;
 } sizes[] = {{"ssm.conv_kernel", "mamba_d_conv", "conv_kernel"},
@@ -43,17 +44,20 @@ static enum status write_width(const struct gguf *gguf, const struct gguf_model 
     if (!status) status = require(gguf, model, "embedding_length", &hidden, err);
     if (!status) status = require(gguf, model, "ssm.inner_size", &inner, err);
     if (status) return status;
-    if (inner % heads || (!model->has_blocks && inner % hidden)) {
+    bool is_granite = !model->has_blocks && !model->is_hybrid;
+    if (inner % heads || (is_granite && inner % hidden)) {
         return err_set(err, ERR_FORMAT,
                        "%s: \"%s.ssm.inner_size\" is %lld, want a multiple of the %lld of "
                        "\"ssm.time_step_rank\"%s",
                        gguf_path(gguf), model->name, (long long)inner, (long long)heads,
-                       model->has_blocks ? "" : " and of \"embedding_length\"");
+                       is_granite ? " and of \"embedding_length\"" : "");
     }
     json_out_rawf(out, ", \"%s\": %lld", model->has_blocks ? "mamba_head_dim" : "mamba_d_head",
                   (long long)(inner / heads));
-    if (!model->has_blocks)
+    if (is_granite) {
         json_out_rawf(out, ", \"mamba_expand\": %lld", (long long)(inner / hidden));
+    }
+    if (model->is_hybrid) json_out_rawf(out, ", \"mamba_d_ssm\": %lld", (long long)inner);
     return OK;
 }
 
@@ -120,8 +124,9 @@ static enum status write_granite(const struct gguf *gguf, const struct gguf_mode
     return gguf_write_layer_types(gguf, model, "mamba", out, err);
 }
 
-enum status gguf_write_mamba(const struct gguf *gguf, const struct gguf_model *model,
+enum status gguf_write_mamba(const struct gguf_files *files, const struct gguf_model *model,
                              struct json_out *out, struct err *err) {
+    const struct gguf *gguf = files->files[0];
     enum status status = write_width(gguf, model, out, err);
     for (size_t i = 0; i < ARRAY_LEN(sizes) && !status; i++) {
         int64_t size;
@@ -130,6 +135,10 @@ enum status gguf_write_mamba(const struct gguf *gguf, const struct gguf_model *m
                       model->has_blocks ? sizes[i].nemotron : sizes[i].granite, (long long)size);
     }
     if (status) return status;
-    return model->has_blocks ? write_nemotron(gguf, model, out, err)
-                             : write_granite(gguf, model, out, err);
+    if (model->has_blocks) return write_nemotron(gguf, model, out, err);
+    if (!model->is_hybrid) return write_granite(gguf, model, out, err);
+    bool has_norm = gguf_files_find(files, "blk.0.ssm_norm.weight");
+    json_out_rawf(out, ", \"mamba_rms_norm\": %s, \"mamba_norm_before_gate\": false",
+                  has_norm ? "true" : "false");
+    return OK;
 }

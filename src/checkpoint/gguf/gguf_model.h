@@ -21,6 +21,8 @@ struct gguf_model {
     bool has_convs; // layers without KV heads are LFM2's short convolutions
     const char *mamba; // they have Mamba-2, in a module of this name; NULL: they have not
     bool has_blocks; // Nemotron-H's: a layer is Mamba-2, attention, an MLP or experts
+    bool is_hybrid; // Falcon-H1's: each layer has Mamba-2 and attention
+    const char *final_norm; // NULL: "model.norm"
     bool has_sections; // a rotation in sections, which differ for images only
     bool is_partial; // a part of each head may be rotated
     bool has_one_rope; // layers with a window have the rotation of the others
@@ -74,8 +76,9 @@ MUST_USE enum status gguf_write_delta(const struct gguf_files *files,
 MUST_USE enum status gguf_write_convs(const struct gguf *gguf, const struct gguf_model *model,
                                       struct json_out *out, struct err *err);
 // Of a model with Mamba-2: adds the keys of these layers and of its MLPs, and which layer is what.
-MUST_USE enum status gguf_write_mamba(const struct gguf *gguf, const struct gguf_model *model,
-                                      struct json_out *out, struct err *err);
+MUST_USE enum status gguf_write_mamba(const struct gguf_files *files,
+                                      const struct gguf_model *model, struct json_out *out,
+                                      struct err *err);
 bool gguf_mamba_has_key(const char *key); // that gguf_write_mamba knows
 // The number that the list `name` has for a layer: 0, so that *has_any is false, or *number. That
 // is the same for all such layers; 0: it is not known yet.

@@ -44,7 +44,7 @@ static void change(struct layer_table *table, const struct model_config *config)
         // transformers' class has 1 where the key is missing.
         table->layers[i].query_scale =
             own->attention_multiplier > 0 ? own->attention_multiplier : 1;
-        table->layers[i].residual_scale = own->residual_multiplier;
+        table->layers[i].residual_scale = table->layers[i].mlp_scale = own->residual_multiplier;
     }
 }
 

@@ -22,6 +22,7 @@ struct mlp {
     const struct mlp_names *names;
     uint32_t size, start, count;
     bool has_bias;
+    float gate_scale; // 0: none
     struct weight_format gate_up_format, down_format;
     struct linear **out_gate_up, **out_down;
 };
@@ -33,7 +34,11 @@ static enum status load_mlp(struct loader *l, uint32_t i, const struct mlp *mlp)
     uint32_t rows = is_stacked ? 2 * size : size, up_start = is_stacked ? size : 0;
     bool lacks_gate = !names->gate;
     const struct row_part parts[] = {
-        {.module = names->gate, .rows = rows, .start = mlp->start, .count = mlp->count},
+        {.module = names->gate,
+         .rows = rows,
+         .start = mlp->start,
+         .count = mlp->count,
+         .factor = mlp->gate_scale},
         {.module = names->up, .rows = rows, .start = up_start + mlp->start, .count = mlp->count},
     };
     const struct row_linear gate_up = {parts + lacks_gate, lacks_gate ? 1 : 2, mlp->gate_up_format,
@@ -55,6 +60,7 @@ static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_l
                         .start = factor * d->shape.intermediate_start,
                         .count = factor * d->shape.intermediate_size,
                         .has_bias = d->table->layers[i].has_mlp_bias,
+                        .gate_scale = d->table->gate_scale,
                         .gate_up_format = formats.gate_up,
                         .down_format = formats.down,
                         .out_gate_up = &layer->gate_up,
@@ -294,9 +300,9 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     uint32_t kv_count = layer_kv_heads(described, s->world_size) * dim;
     const char *const *modules = d->table->qkv_modules;
     struct row_part parts[] = {
-        {modules[0], q, s->head_start * stride, s->num_heads * dim, dim, stride, rotation},
-        {modules[1], kv, kv_start, kv_count, dim, dim, rotation},
-        {modules[described->has_keys_as_values ? 1 : 2], kv, kv_start, kv_count, 0, 0, none},
+        {modules[0], q, s->head_start * stride, s->num_heads * dim, dim, stride, rotation, 0},
+        {modules[1], kv, kv_start, kv_count, dim, dim, rotation, 0},
+        {modules[described->has_keys_as_values ? 1 : 2], kv, kv_start, kv_count, 0, 0, none, 0},
     };
     for (uint32_t k = 0, at = 0; is_stacked && k < ARRAY_LEN(parts); k++) {
         uint32_t rows = parts[k].rows;
@@ -348,6 +354,9 @@ static enum status load_layer(struct loader *l, uint32_t i) {
         break;
     case MIXER_NONE:
         break;
+    }
+    if (!status && described->has_mamba) {
+        status = mamba_load(l, i, layer);
     }
     if (!status) status = xielu_load(l, i, layer);
     if (status || described->lacks_mlp) return status;
@@ -534,6 +543,8 @@ void decoder_destroy(struct decoder *d) {
         struct linear *const linears[] = {layer->qkv,
                                           layer->gates,
                                           layer->o,
+                                          layer->mamba_in,
+                                          layer->mamba_out,
                                           layer->query_latent,
                                           layer->query_nope,
                                           layer->query_rope,

@@ -39,12 +39,12 @@ struct delta_parts {
 static void parts_apart(struct delta_parts *out, const struct delta_rows *r, uint32_t heads) {
     uint32_t qkv = 2 * r->keys + r->values;
     *out = (struct delta_parts){
-        {{delta_modules[0], qkv, r->key_start, r->key_count, 0, 0, {0}},
-         {delta_modules[0], qkv, r->keys + r->key_start, r->key_count, 0, 0, {0}},
-         {delta_modules[0], qkv, 2 * r->keys + r->value_start, r->value_count, 0, 0, {0}},
-         {delta_modules[1], r->values, r->value_start, r->value_count, 0, 0, {0}}},
-        {{"linear_attn.in_proj_b", heads, r->head_start, r->num_heads, 0, 0, {0}},
-         {"linear_attn.in_proj_a", heads, r->head_start, r->num_heads, 0, 0, {0}}},
+        {{delta_modules[0], qkv, r->key_start, r->key_count, 0, 0, {0}, 0},
+         {delta_modules[0], qkv, r->keys + r->key_start, r->key_count, 0, 0, {0}, 0},
+         {delta_modules[0], qkv, 2 * r->keys + r->value_start, r->value_count, 0, 0, {0}, 0},
+         {delta_modules[1], r->values, r->value_start, r->value_count, 0, 0, {0}, 0}},
+        {{"linear_attn.in_proj_b", heads, r->head_start, r->num_heads, 0, 0, {0}, 0},
+         {"linear_attn.in_proj_a", heads, r->head_start, r->num_heads, 0, 0, {0}, 0}},
     };
 }
 
@@ -63,7 +63,8 @@ static void stack_qkvz(struct delta_parts *out, const struct decoder *d,
                                          is_key ? r->key_count : r->value_count,
                                          is_key ? key_dim : values,
                                          stride,
-                                         {0}};
+                                         {0},
+                                         0};
     }
 }
 
@@ -76,7 +77,8 @@ static void stack_gates(struct delta_parts *out, const struct delta_rows *r, uin
                                           r->num_heads,
                                           r->heads_per_key,
                                           2 * r->heads_per_key,
-                                          {0}};
+                                          {0},
+                                          0};
     }
 }
 

@@ -19,8 +19,8 @@ static enum status load_queries(struct loader *l, uint32_t i, struct decoder_lay
     const struct head_rotation rotation =
         loader_rotation(d->table, &(struct layer){.rotary_dim = c->rope_dim});
     const struct row_part parts[] = {
-        {module, rows, start, heads * c->nope_dim, c->nope_dim, head, {0}},
-        {module, rows, start + c->nope_dim, heads * c->rope_dim, c->rope_dim, head, rotation},
+        {module, rows, start, heads * c->nope_dim, c->nope_dim, head, {0}, 0},
+        {module, rows, start + c->nope_dim, heads * c->rope_dim, c->rope_dim, head, rotation, 0},
     };
     const struct row_linear linears[] = {{&parts[0], 1, formats.q, &layer->query_nope},
                                          {&parts[1], 1, formats.q, &layer->query_rope}};
@@ -41,8 +41,8 @@ static enum status load_row(struct loader *l, uint32_t i, struct decoder_layer *
     const struct head_rotation rotation =
         loader_rotation(d->table, &(struct layer){.rotary_dim = c->rope_dim});
     const struct row_part parts[] = {
-        {LATENT_KV_MODULE, rows, 0, c->rank, 0, 0, {0}},
-        {LATENT_KV_MODULE, rows, c->rank, c->rope_dim, c->rope_dim, c->rope_dim, rotation},
+        {LATENT_KV_MODULE, rows, 0, c->rank, 0, 0, {0}, 0},
+        {LATENT_KV_MODULE, rows, c->rank, c->rope_dim, c->rope_dim, c->rope_dim, rotation, 0},
     };
     const struct row_linear row = {parts, 2, linear_formats_layer(&d->formats, i).qkv, &layer->qkv};
     enum status status = loader_load_rows(l, i, &row, 1, d->config->hidden_size, false);

@@ -27,8 +27,11 @@ void linear_order_tell(struct decoder *d) {
     if (!d->backend->ops->linear_set_next) return;
     for (uint32_t i = 0; i < d->config->num_layers; i++) {
         const struct decoder_layer *layer = &d->layers[i];
-        struct linear *const mixer[] = {layer->qkv,        layer->gates,      layer->query_latent,
+        struct linear *early_gates = layer->mamba_in ? NULL : layer->gates;
+        struct linear *late_gates = layer->mamba_in ? layer->gates : NULL;
+        struct linear *const mixer[] = {layer->qkv,        early_gates,       layer->query_latent,
                                         layer->query_nope, layer->query_rope, layer->o,
+                                        layer->mamba_in,   late_gates,        layer->mamba_out,
                                         layer->gate_up,    layer->down};
         struct linear *const shared[] = {layer->shared_gate_up, layer->shared_down,
                                          layer->shared_gate};

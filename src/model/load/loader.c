@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "model/code_reader.h"
+#include "model/load/scaled_rows.h"
 
 void loader_tell(const struct loader *l, uint64_t num_loaded) {
     if (l->progress.on_loaded) {
@@ -150,9 +151,13 @@ static struct matrix_slice slice_run(const struct weight *weight, struct row_run
     return slice;
 }
 
+static float factor_of(const struct row_part *part) {
+    return part->factor == 0 ? 1 : part->factor;
+}
+
 // Copies elements of a vector in the order of a run. Returns the end of the copy.
-static float *copy_run(float *out, const float *from, struct row_run run) {
-    for (uint32_t i = 0; i < run.count; i++) *out++ = from[run.start + i * run.step];
+static float *copy_run(float *out, const float *from, struct row_run run, float factor) {
+    for (uint32_t i = 0; i < run.count; i++) *out++ = factor * from[run.start + i * run.step];
     return out;
 }
 
@@ -169,9 +174,29 @@ static void slice_parts(const struct row_linear *linear, const struct taken *tak
                                                   .rows = 1,
                                                   .cols = run.count,
                                                   .row_stride = run.count};
-            bias = copy_run(bias, taken[i].bias, run);
+            bias = copy_run(bias, taken[i].bias, run, factor_of(&linear->parts[i]));
         }
     }
+}
+
+// Gives the slices of parts with a factor a reader of their rows. The caller frees *out.
+static enum status scale_parts(struct scaled_rows **out, const struct row_linear *linear,
+                               struct matrix_slice *slice, uint32_t count, struct err *err) {
+    bool is_scaled = false;
+    *out = NULL;
+    for (uint32_t i = 0; i < linear->num_parts; i++) {
+        is_scaled |= factor_of(&linear->parts[i]) != 1;
+    }
+    if (!is_scaled) return OK;
+    struct scaled_rows *rows = calloc(count, sizeof *rows);
+    if (!rows) return err_nomem(err, "scaled weights");
+    *out = rows;
+    for (uint32_t i = 0; i < linear->num_parts; i++) {
+        for (uint32_t k = 0; k < num_runs(&linear->parts[i]); k++) {
+            scaled_rows_init(rows++, slice++, factor_of(&linear->parts[i]));
+        }
+    }
+    return OK;
 }
 
 static enum status create_row_linear(struct loader *l, const struct row_linear *linear,
@@ -185,6 +210,7 @@ static enum status create_row_linear(struct loader *l, const struct row_linear *
     struct matrix_slice *slices = calloc(2 * (size_t)count, sizeof *slices);
     float *bias = has_bias ? malloc(rows * sizeof *bias) : NULL;
     struct code_reader *readers = NULL;
+    struct scaled_rows *scaled = NULL;
     enum status status = OK;
     if (!slices || (has_bias && !bias)) {
         status = err_nomem(l->err, linear->parts->module);
@@ -194,10 +220,12 @@ static enum status create_row_linear(struct loader *l, const struct row_linear *
     slice_parts(linear, taken, slices, biases, bias);
     struct backend *backend = l->decoder->backend;
     const struct linear_spec spec = {slices, has_bias ? biases : NULL, count, linear->format};
-    status = code_readers_make(&readers, slices, count, linear->format, l->err);
+    status = scale_parts(&scaled, linear, slices, count, l->err);
+    if (!status) status = code_readers_make(&readers, slices, count, linear->format, l->err);
     if (!status) status = backend->ops->linear_create(backend, &spec, linear->out, l->err);
 end:
     free(readers);
+    free(scaled);
     free(bias);
     free(slices);
     return status;
@@ -382,7 +410,7 @@ enum status loader_load_head_norm(struct loader *l, uint32_t layer,
     enum status status = read_norm(l, name, part->num_heads * part->head_dim, 1, &values);
     for (uint32_t i = 0; i < part->count * runs.num && values; i++) {
         const float *head = values + (part->start + i / runs.num) * part->head_dim;
-        at = copy_run(at, head, runs.runs[i % runs.num]);
+        at = copy_run(at, head, runs.runs[i % runs.num], 1);
     }
     if (!status) status = loader_to_device(l->decoder, ordered, count, out, l->err);
     free(values);
@@ -409,7 +437,7 @@ static enum status read_own_heads(struct loader *l, uint32_t layer, bool is_spli
         }
         const float *head = is_split || !values ? values : values + (size_t)i * part->head_dim;
         for (uint32_t k = 0; k < runs.num && is_own && !status; k++)
-            *at = copy_run(*at, head, runs.runs[k]);
+            *at = copy_run(*at, head, runs.runs[k], 1);
         if (!is_split) continue;
         free(values);
         values = NULL;

@@ -29,6 +29,7 @@ struct row_part {
     uint32_t rows, start, count;
     uint32_t run, stride; // 0: all rows follow each other
     struct head_rotation rotation; // of heads, which the runs are
+    float factor; // of the rows and their biases; 0: none
 };
 
 enum { ROW_PARTS_MAX = 8 };

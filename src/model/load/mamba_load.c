@@ -23,27 +23,41 @@ static struct mamba_rows rows_of_rank(const struct decoder *d) {
     };
 }
 
+static struct row_part in_rows(const char *module, uint32_t rows, uint32_t start, uint32_t count,
+                               float factor) {
+    return (struct row_part){
+        .module = module, .rows = rows, .start = start, .count = count, .factor = factor};
+}
+
 static enum status load_linears(struct loader *l, uint32_t index, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
     const struct mamba_rows r = rows_of_rank(d);
     const struct layer_formats formats = linear_formats_layer(&d->formats, index);
+    bool is_beside = d->table->layers[index].has_mamba;
+    const float *scales = d->table->mamba_scales;
     uint32_t heads = d->table->mamba.num_heads, hidden = d->config->hidden_size;
     uint32_t x = r.values, b = x + r.values, c = b + r.states, dt = c + r.states;
     char in[WEIGHT_NAME_BYTES], out[WEIGHT_NAME_BYTES];
     mamba_module_name(in, d->table, MAMBA_IN);
     mamba_module_name(out, d->table, MAMBA_OUT);
     const struct row_part parts[] = {
-        {.module = in, .rows = dt + heads, .start = x + r.value.start, .count = r.value.count},
-        {.module = in, .rows = dt + heads, .start = b + r.state.start, .count = r.state.count},
-        {.module = in, .rows = dt + heads, .start = c + r.state.start, .count = r.state.count},
-        {.module = in, .rows = dt + heads, .start = r.value.start, .count = r.value.count},
-        {.module = in, .rows = dt + heads, .start = dt + r.heads.start, .count = r.heads.count},
+        in_rows(in, dt + heads, x + r.value.start, r.value.count, scales[1]),
+        in_rows(in, dt + heads, b + r.state.start, r.state.count, scales[2]),
+        in_rows(in, dt + heads, c + r.state.start, r.state.count, scales[3]),
+        in_rows(in, dt + heads, r.value.start, r.value.count, scales[0]),
+        in_rows(in, dt + heads, dt + r.heads.start, r.heads.count, scales[4]),
     };
-    const struct row_linear linears[] = {{parts, 4, formats.qkv, &layer->qkv},
-                                         {parts + 4, 1, linear_formats_router(), &layer->gates}};
-    const struct col_part o = {out, hidden, r.values, r.value.start, r.value.count, formats.o};
+    const struct row_linear linears[] = {
+        {parts, 4, is_beside ? formats.mamba_in : formats.qkv,
+         is_beside ? &layer->mamba_in : &layer->qkv},
+        {parts + 4, 1, linear_formats_router(), &layer->gates},
+    };
+    const struct col_part o = {out,           hidden,
+                               r.values,      r.value.start,
+                               r.value.count, is_beside ? formats.mamba_out : formats.o};
     enum status status = loader_load_rows(l, index, linears, 2, hidden, false);
-    return status ? status : loader_load_cols(l, index, &o, false, &layer->o);
+    if (status) return status;
+    return loader_load_cols(l, index, &o, false, is_beside ? &layer->mamba_out : &layer->o);
 }
 
 static enum status load_conv(struct loader *l, uint32_t index, struct mamba_weights *out) {
@@ -79,7 +93,8 @@ enum status mamba_load(struct loader *l, uint32_t index, struct decoder_layer *l
         status = state_load_decay(l, index, d->table->mamba_module, d->table->mamba.num_heads,
                                   &r.heads, &mamba->decay);
     }
-    for (size_t i = 0; i < ARRAY_LEN(vectors) && !status; i++) {
+    size_t num_vectors = ARRAY_LEN(vectors) - d->table->lacks_mamba_norm; // the norm is the last
+    for (size_t i = 0; i < num_vectors && !status; i++) {
         char name[WEIGHT_NAME_BYTES];
         mamba_module_name(name, d->table, vectors[i].name);
         status =

@@ -34,6 +34,7 @@ static void test_a_device_without_them_refuses_by_name(void **state) {
 static uint32_t window;
 static uint32_t num_recurrent;
 static uint32_t rope;
+static bool has_mamba; // beside them
 
 static void change(struct layer_table *table, const struct model_config *config) {
     (void)config;
@@ -41,6 +42,7 @@ static void change(struct layer_table *table, const struct model_config *config)
         table->layers[i].mixer = MIXER_GATED_DELTA_NET;
         table->layers[i].window = window;
         table->layers[i].rope = rope;
+        table->layers[i].has_mamba = has_mamba;
     }
 }
 
@@ -65,6 +67,9 @@ static void test_values_without_code_are_refused_by_name(void **state) {
     window = 64;
     expect_refused_layers("Test: layer 0 has linear attention over a window");
     window = 0;
+    has_mamba = true;
+    expect_refused_layers("Test: layer 0 has Mamba-2 beside no plain attention");
+    has_mamba = false;
     num_recurrent = 3;
     expect_refused_layers("Test: a model without any layer of softmax attention");
 }

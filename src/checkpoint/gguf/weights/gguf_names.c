@@ -53,6 +53,10 @@ static const struct {
     {"deepseek2", "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
     {"deepseek2", "attn_kv_a_norm", "self_attn.kv_a_layernorm"},
     {"deepseek2", "attn_kv_b", "self_attn.kv_b_proj"},
+    {"falcon-h1", "ffn_norm", "pre_ff_layernorm"},
+    {"falcon-h1", "ffn_gate", "feed_forward.gate_proj"},
+    {"falcon-h1", "ffn_up", "feed_forward.up_proj"},
+    {"falcon-h1", "ffn_down", "feed_forward.down_proj"},
     {"gemma2", "ffn_norm", "pre_feedforward_layernorm"},
     {"gemma3", "ffn_norm", "pre_feedforward_layernorm"},
     {"gemma4", "ffn_norm", "pre_feedforward_layernorm"},
@@ -186,6 +190,7 @@ static bool name_whole(const struct gguf_model *model, long layer, const char *r
         {"ffn_gate_inp.scale", model->router_norm},
         {"ffn_down_exps.scale", model->expert_scales},
         {"layer_output_scale.weight", model->has_global_heads ? "layer_scalar" : NULL},
+        {"ffn_norm", model->is_hybrid ? "pre_ff_layernorm.weight" : NULL}, // as it is written
     };
     for (size_t i = 0; i < ARRAY_LEN(tensors); i++) {
         if (!tensors[i].name || strcmp(rest, tensors[i].gguf) != 0) continue;
@@ -311,7 +316,9 @@ void gguf_name_tensor(const struct gguf_model *model, struct gguf_string name,
         if (strncmp(text, globals[i].gguf, len) != 0) continue;
         bool is_bias = strcmp(text, "output_norm.bias") == 0; // of a LayerNorm
         if (strcmp(suffix, ".weight") != 0 && !is_bias) continue;
-        snprintf(out->name, sizeof out->name, "%s%s", globals[i].module, suffix);
+        bool is_norm = model->final_norm && strcmp(globals[i].gguf, "output_norm") == 0;
+        snprintf(out->name, sizeof out->name, "%s%s",
+                 is_norm ? model->final_norm : globals[i].module, suffix);
         return;
     }
     memcpy(out->name, text, sizeof text);
