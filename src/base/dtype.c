@@ -29,22 +29,3 @@ enum dtype dtype_from_name(const char *name) {
     }
     return DTYPE_NONE;
 }
-
-float f16_to_f32(uint16_t bits) {
-    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
-    uint32_t exponent = (bits >> 10) & 0x1fu;
-    uint32_t mantissa = bits & 0x3ffu;
-    uint32_t wide;
-    if (exponent == 31) {
-        wide = sign | 0x7f800000u | (mantissa << 13);
-    } else if (exponent) {
-        wide = sign | ((exponent + 112) << 23) | (mantissa << 13);
-    } else {
-        float tiny = (float)mantissa * 0x1p-24f; // zero and subnormals are exact
-        memcpy(&wide, &tiny, sizeof wide);
-        wide |= sign;
-    }
-    float value;
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}

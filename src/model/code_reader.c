@@ -33,14 +33,18 @@ static enum status read(const struct matrix_reader *base, uint64_t row, uint64_t
     return from->read(from, row, col, count, out, err);
 }
 
+static void widen_int4(uint8_t *codes, size_t count) { // compilers vectorize this
+    for (size_t i = 0; i < count; i++) codes[i] = (uint8_t)((codes[i] & 15) - 8);
+}
+
 // Codes of 4 bits become 8. The values of E2M1 are halves, so they are doubled.
 static void widen(enum weight_code code, const struct matrix_codes *out, size_t count,
                   size_t num_groups) {
     const float *values = weight_code_values(code);
     float factor = code == WEIGHT_CODE_E2M1 ? 2.0f : 1.0f;
     if (!values) return;
-    if (code == WEIGHT_CODE_INT4) { // compilers vectorize this
-        for (size_t i = 0; i < count; i++) out->codes[i] = (uint8_t)((out->codes[i] & 15) - 8);
+    if (code == WEIGHT_CODE_INT4) {
+        widen_int4(out->codes, count);
         return;
     }
     uint8_t wide[16];
@@ -49,20 +53,47 @@ static void widen(enum weight_code code, const struct matrix_codes *out, size_t 
     for (size_t i = 0; i < num_groups; i++) out->scales[i] /= factor;
 }
 
-static enum status read_codes(const struct matrix_reader *base, uint64_t row, uint64_t col,
-                              size_t count, uint32_t group, const struct matrix_codes *out,
-                              struct err *err) {
-    const struct matrix_reader *from = ((const struct code_reader *)base)->from;
+// Codes as `from` gives them are brought into those of the linear.
+static void convert(const struct matrix_reader *base, const struct matrix_reader *from,
+                    size_t count, uint32_t group, const struct matrix_codes *out) {
     size_t num_groups = group ? (count + group - 1) / group : 1;
-    struct matrix_codes own = *out;
-    if (!from->form.has_offsets) own.offsets = NULL;
-    enum status status = from->read_codes(from, row, col, count, group, &own, err);
-    if (status) return status;
     if (from->form.code != base->form.code) widen(from->form.code, out, count, num_groups);
     // -0 changes no bit of what it is added to.
     bool has_none = base->form.has_offsets && !from->form.has_offsets;
     for (size_t i = 0; has_none && i < num_groups; i++) out->offsets[i] = -0.0f;
-    return OK;
+}
+
+static struct matrix_codes codes_for(const struct matrix_reader *from, struct matrix_codes out) {
+    if (!from->form.has_offsets) out.offsets = NULL;
+    return out;
+}
+
+static enum status read_codes(const struct matrix_reader *base, uint64_t row, uint64_t col,
+                              size_t count, uint32_t group, const struct matrix_codes *out,
+                              struct err *err) {
+    const struct matrix_reader *from = ((const struct code_reader *)base)->from;
+    const struct matrix_codes own = codes_for(from, *out);
+    enum status status = from->read_codes(from, row, col, count, group, &own, err);
+    if (!status) convert(base, from, count, group, out);
+    return status;
+}
+
+static enum status read_code_rows(const struct matrix_reader *base, uint64_t row, uint32_t num_rows,
+                                  uint64_t col, size_t count, uint32_t group,
+                                  const struct matrix_codes *out, struct err *err) {
+    enum { TOGETHER = 16 };
+    const struct matrix_reader *from = ((const struct code_reader *)base)->from;
+    enum status status = OK;
+    for (uint32_t first = 0; first < num_rows && !status; first += TOGETHER) {
+        uint32_t left = num_rows - first, rows = left < TOGETHER ? left : TOGETHER;
+        struct matrix_codes own[TOGETHER];
+        for (uint32_t i = 0; i < rows; i++) own[i] = codes_for(from, out[first + i]);
+        status = from->read_code_rows(from, row + first, rows, col, count, group, own, err);
+        for (uint32_t i = 0; i < rows && !status; i++) {
+            convert(base, from, count, group, &out[first + i]);
+        }
+    }
+    return status;
 }
 
 static void close_nothing(struct matrix_reader *base) {
@@ -89,7 +120,11 @@ enum status code_readers_make(struct code_reader **out, struct matrix_slice *sli
         form.code = format.code;
         form.has_offsets = format.has_offsets;
         readers[i] = (struct code_reader){
-            .base = {.read = read, .read_codes = read_codes, .form = form, .close = close_nothing},
+            .base = {.read = read,
+                     .read_codes = read_codes,
+                     .form = form,
+                     .close = close_nothing,
+                     .read_code_rows = from->read_code_rows ? read_code_rows : NULL},
             .from = from};
         slices[i].reader = &readers[i].base;
     }

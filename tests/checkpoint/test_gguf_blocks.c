@@ -136,7 +136,7 @@ static void test_codes(void **state) {
     }
 }
 
-enum { ROWS = 5, ROW_BLOCKS = 80, GROUP = 32 };
+enum { ROWS = 5, ROW_BLOCKS = 160, GROUP = 32 };
 
 // Columns from `first` on of all rows at once have the codes, scales and offsets that each row has
 // alone. Two of these rows are read together at most.

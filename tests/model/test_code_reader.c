@@ -25,6 +25,18 @@ static enum status read_codes(const struct matrix_reader *reader, uint64_t row, 
     return OK;
 }
 
+// Rows that differ in their first code.
+static enum status read_code_rows(const struct matrix_reader *reader, uint64_t row,
+                                  uint32_t num_rows, uint64_t col, size_t count, uint32_t group,
+                                  const struct matrix_codes *out, struct err *err) {
+    for (uint32_t i = 0; i < num_rows; i++) {
+        enum status status = read_codes(reader, row + i, col, count, group, &out[i], err);
+        if (status) return status;
+        out[i].codes[0] = (uint8_t)((row + i) % 16);
+    }
+    return OK;
+}
+
 static void check(enum weight_code code, bool has_offsets) {
     const struct matrix_reader own = {.read_codes = read_codes,
                                       .form = {code, 32, has_offsets, false}};
@@ -53,6 +65,32 @@ static void test_values_stay(void **state) {
     check(WEIGHT_CODE_INT4, true);
     check(WEIGHT_CODE_IQ4, false);
     check(WEIGHT_CODE_E2M1, false);
+}
+
+static void test_rows_together(void **state) {
+    (void)state;
+    enum { ROWS = 37, FIRST = 3 };
+    const struct matrix_reader own = {.read_codes = read_codes,
+                                      .read_code_rows = read_code_rows,
+                                      .form = {WEIGHT_CODE_INT4, 32, false, false}};
+    struct matrix_slice slice = {.reader = &own};
+    struct code_reader *readers = NULL;
+    uint8_t codes[ROWS][COUNT];
+    float scales[ROWS][COUNT / GROUP], offsets[ROWS][COUNT / GROUP];
+    struct matrix_codes out[ROWS];
+    for (int i = 0; i < ROWS; i++) out[i] = (struct matrix_codes){codes[i], scales[i], offsets[i]};
+    assert_int_equal(code_readers_make(&readers, &slice, 1, wide, NULL), OK);
+    const struct matrix_reader *reader = slice.reader;
+    assert_int_equal(reader->read_code_rows(reader, FIRST, ROWS, 0, COUNT, GROUP, out, NULL), OK);
+    for (int i = 0; i < ROWS; i++) {
+        for (size_t k = 0; k < COUNT; k++) {
+            int code = k ? (int)(k % 16) : (FIRST + i) % 16;
+            assert_int_equal((int8_t)codes[i][k], code - 8);
+            float offset = offsets[i][k / GROUP];
+            assert_true(offset == 0 && signbit(offset));
+        }
+    }
+    free(readers);
 }
 
 static void test_readers_that_suit_stay(void **state) {
@@ -106,9 +144,8 @@ static void test_formats_of_several(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats_of_several),
-        cmocka_unit_test(test_values_stay),
-        cmocka_unit_test(test_readers_that_suit_stay),
+        cmocka_unit_test(test_formats_of_several), cmocka_unit_test(test_values_stay),
+        cmocka_unit_test(test_rows_together),      cmocka_unit_test(test_readers_that_suit_stay),
         cmocka_unit_test(test_codes_of_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

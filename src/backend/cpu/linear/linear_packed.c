@@ -51,10 +51,9 @@ static void pack_head(const struct cpu_kernels *kernels, const struct linear *li
                       unsigned char *to) {
     const struct packed_shape *shape = &linear->packed;
     uint32_t group = linear->format.group, num = shape->num_groups, first = record * num;
-    uint32_t all = group ? (linear->in + group - 1) / group : 1;
     bool has_offsets = shape->num_numbers == 2;
     if (first % PACKED_NUMBERS == 0) {
-        uint32_t left = all - first;
+        uint32_t left = (group ? (linear->in + group - 1) / group : 1) - first;
         pack_numbers(kernels, rows->scales, rows->count, first, left, numbers->scales);
         if (has_offsets) {
             pack_numbers(kernels, rows->offsets, rows->count, first, left, numbers->offsets);
@@ -68,8 +67,7 @@ static void pack_head(const struct cpu_kernels *kernels, const struct linear *li
 }
 
 static void pack_chunk(const struct cpu_kernels *kernels, const struct linear *linear,
-                       uint32_t block, uint32_t chunk, const struct block_rows *rows) {
-    unsigned char *out = block_of(linear, block) + packed_codes_at(&linear->packed, chunk);
+                       uint32_t chunk, const struct block_rows *rows, unsigned char *out) {
     uint32_t first = chunk * PACKED_CHUNK, left = linear->in - first;
     if (rows->count == LANES && left >= PACKED_CHUNK) {
         kernels->pack_codes(rows->codes, first, linear->format.bits, out);
@@ -94,14 +92,16 @@ void linear_pack_packed(const struct cpu_kernels *kernels, const struct linear *
         block_rows.codes[lane] = rows[lane].data;
     }
     struct numbers numbers;
-    uint32_t num_chunks = linear->depth / PACKED_CHUNK, shift = linear->packed.span_shift;
-    for (uint32_t chunk = 0; chunk < num_chunks; chunk++) {
+    const struct packed_shape shape = linear->packed;
+    const size_t head_bytes = packed_head_bytes(&shape);
+    uint32_t num_chunks = linear->depth / PACKED_CHUNK, shift = shape.span_shift;
+    unsigned char *to = block_of(linear, block);
+    for (uint32_t chunk = 0; chunk < num_chunks; chunk++, to += shape.chunk_bytes) {
         if ((chunk & ((1u << shift) - 1)) == 0) {
-            unsigned char *head =
-                block_of(linear, block) + packed_record_at(&linear->packed, chunk);
-            pack_head(kernels, linear, chunk >> shift, &block_rows, &numbers, head);
+            pack_head(kernels, linear, chunk >> shift, &block_rows, &numbers, to);
+            to += head_bytes;
         }
-        pack_chunk(kernels, linear, block, chunk, &block_rows);
+        pack_chunk(kernels, linear, chunk, &block_rows, to);
     }
 }
 

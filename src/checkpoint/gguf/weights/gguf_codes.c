@@ -9,14 +9,37 @@
 #include "base/compiler.h"
 #include "checkpoint/gguf/weights/gguf_block_parts.h"
 
-// Loading is mostly these loops. Compilers vectorize them.
-//
+// Loading is mostly these functions, so they take 16 bytes at a time. Pairs of bytes are shifted
+// together; what crosses from one to the other is masked away.
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+typedef uint16_t pairs8 __attribute__((vector_size(16)));
+typedef int32_t ints4 __attribute__((vector_size(16)));
+typedef float floats4 __attribute__((vector_size(16)));
+
+static ALWAYS_INLINE bytes16 load16(const uint8_t *from) {
+    bytes16 bytes;
+    memcpy(&bytes, from, sizeof bytes);
+    return bytes;
+}
+
+static ALWAYS_INLINE void store16(bytes16 bytes, uint8_t *to) {
+    memcpy(to, &bytes, sizeof bytes);
+}
+
+static ALWAYS_INLINE bytes16 low_halves(bytes16 bytes) {
+    return bytes & 15;
+}
+
+static ALWAYS_INLINE bytes16 high_halves(bytes16 bytes) {
+    return (bytes16)((pairs8)bytes >> 4) & 15;
+}
+
 // The low halves of `count` bytes, and the high ones.
-static ALWAYS_INLINE void halves(const uint8_t *restrict bytes, int count, uint8_t *restrict low,
-                                 uint8_t *restrict high) {
-    for (int i = 0; i < count; i++) {
-        low[i] = bytes[i] & 15;
-        high[i] = bytes[i] >> 4;
+static ALWAYS_INLINE void halves(const uint8_t *bytes, int count, uint8_t *low, uint8_t *high) {
+    for (int i = 0; i < count; i += 16) {
+        bytes16 both = load16(bytes + i);
+        store16(low_halves(both), low + i);
+        store16(high_halves(both), high + i);
     }
 }
 
@@ -26,155 +49,201 @@ static ALWAYS_INLINE void multiples(float d, const int8_t *restrict factors, int
     for (int i = 0; i < count; i++) out[i] = d * (float)factors[i];
 }
 
-// The scales and the minima of the 8 groups of Q4_K and Q5_K, 6 bits each (scale_min), four at a
-// time.
-static void scales_mins(const uint8_t packed[12], int8_t scales[8], int8_t mins[8]) {
+// Multiples of d, of the four bytes of a word below 128. A byte is left where it is, and d is
+// divided by what that multiplies it by, which changes no bit.
+static ALWAYS_INLINE floats4 multiples4(float d, uint32_t word) {
+    const ints4 masks = {0xff, 0xff00, 0xff0000, 0x7f000000};
+    const floats4 divided = d * (floats4){1, 0x1p-8f, 0x1p-16f, 0x1p-24f};
+    const ints4 bytes = (int32_t)word & masks;
+    return __builtin_convertvector(bytes, floats4) * divided;
+}
+
+// Multiples of the scales and the minima of the 8 groups of Q4_K and Q5_K, 6 bits each (scale_min).
+static ALWAYS_INLINE void scales_mins(const uint8_t packed[12], float d, float dmin,
+                                      floats4 scales[2], floats4 mins[2]) {
     uint32_t words[3];
     memcpy(words, packed, sizeof words);
     const uint32_t low = 0x0f0f0f0f, two = 0x03030303, six = 0x3f3f3f3f;
-    const uint32_t scale_words[2] = {words[0] & six, (words[2] & low) | (words[0] >> 6 & two) << 4};
-    const uint32_t min_words[2] = {words[1] & six, (words[2] >> 4 & low) | (words[1] >> 6 & two)
-                                                                               << 4};
-    memcpy(scales, scale_words, sizeof scale_words);
-    memcpy(mins, min_words, sizeof min_words);
+    scales[0] = multiples4(d, words[0] & six);
+    scales[1] = multiples4(d, (words[2] & low) | (words[0] >> 6 & two) << 4);
+    mins[0] = multiples4(dmin, words[1] & six);
+    mins[1] = multiples4(dmin, (words[2] >> 4 & low) | (words[1] >> 6 & two) << 4);
 }
 
-static void unpack_q4_0(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
+static void unpack_q4_0(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
     (void)offsets;
-    scales[0] = half_at(block);
-    halves(block + 2, 16, codes, codes + 16);
-}
-
-static void unpack_q4_1(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
-    scales[0] = half_at(block);
-    offsets[0] = half_at(block + 2) + 8 * scales[0];
-    halves(block + 4, 16, codes, codes + 16);
-}
-
-static void unpack_q5_0(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
-    (void)offsets;
-    scales[0] = half_at(block);
-    for (int i = 0; i < 16; i++) {
-        int first, second;
-        codes5(block + 2, block + 6, i, &first, &second);
-        codes[i] = (uint8_t)(first - 16);
-        codes[i + 16] = (uint8_t)(second - 16);
+    for (; num_blocks; num_blocks--, block += 18, codes += 32, scales++) {
+        scales[0] = half_at(block);
+        halves(block + 2, 16, codes, codes + 16);
     }
 }
 
-static void unpack_q5_1(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
-    scales[0] = half_at(block);
-    offsets[0] = half_at(block + 2);
-    for (int i = 0; i < 16; i++) {
-        int first, second;
-        codes5(block + 4, block + 8, i, &first, &second);
-        codes[i] = (uint8_t)first;
-        codes[i + 16] = (uint8_t)second;
+static void unpack_q4_1(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
+    for (; num_blocks; num_blocks--, block += 20, codes += 32, scales++, offsets++) {
+        scales[0] = half_at(block);
+        offsets[0] = half_at(block + 2) + 8 * scales[0];
+        halves(block + 4, 16, codes, codes + 16);
     }
 }
 
-static void unpack_q8_0(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
+static void unpack_q5_0(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
     (void)offsets;
-    scales[0] = half_at(block);
-    memcpy(codes, block + 2, 32);
-}
-
-static void unpack_q8_k(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
-    (void)offsets;
-    memcpy(scales, block, sizeof *scales);
-    memcpy(codes, block + 4, 256);
-}
-
-static void unpack_q2_k(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
-    float d = half_at(block + 80), dmin = half_at(block + 82);
-    for (int group = 0; group < 16; group++) {
-        int first, shift;
-        place_2bit(group, &first, &shift);
-        scales[group] = d * (float)(block[group] & 15);
-        offsets[group] = -(dmin * (float)(block[group] >> 4));
+    for (; num_blocks; num_blocks--, block += 22, codes += 32, scales++) {
+        scales[0] = half_at(block);
         for (int i = 0; i < 16; i++) {
-            codes[group * 16 + i] = (uint8_t)((block[16 + first + i] >> shift & 3) + 8);
+            int first, second;
+            codes5(block + 2, block + 6, i, &first, &second);
+            codes[i] = (uint8_t)(first - 16);
+            codes[i + 16] = (uint8_t)(second - 16);
         }
     }
 }
 
-static void unpack_q3_k(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
-    (void)offsets;
-    float d = half_at(block + 108);
-    for (int group = 0; group < 16; group++) {
-        int first, shift, bit = group / 2;
-        place_2bit(group, &first, &shift);
-        scales[group] = d * (float)scale_q3_k(block + 96, group);
-        const uint8_t *low = block + 32 + first, *high = block + group % 2 * 16;
+static void unpack_q5_1(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
+    for (; num_blocks; num_blocks--, block += 24, codes += 32, scales++, offsets++) {
+        scales[0] = half_at(block);
+        offsets[0] = half_at(block + 2);
         for (int i = 0; i < 16; i++) {
-            int code = (low[i] >> shift & 3) - (high[i] >> bit & 1 ? 0 : 4);
-            codes[group * 16 + i] = (uint8_t)(code + 8);
+            int first, second;
+            codes5(block + 4, block + 8, i, &first, &second);
+            codes[i] = (uint8_t)first;
+            codes[i + 16] = (uint8_t)second;
         }
     }
 }
 
-static void unpack_q4_k(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
-    float d = half_at(block), dmin = half_at(block + 2), lows[8];
-    int8_t factors[8], mins[8];
-    scales_mins(block + 4, factors, mins);
-    multiples(d, factors, 8, scales);
-    multiples(dmin, mins, 8, lows);
-    for (int group = 0; group < 8; group++) offsets[group] = 8 * scales[group] - lows[group];
-    for (int pair = 0; pair < 4; pair++) {
-        halves(block + 16 + pair * 32, 32, codes + pair * 64, codes + pair * 64 + 32);
-    }
-}
-
-static void unpack_q5_k(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
-    float d = half_at(block), dmin = half_at(block + 2);
-    int8_t factors[8], mins[8];
-    scales_mins(block + 4, factors, mins);
-    multiples(d, factors, 8, scales);
-    multiples(-dmin, mins, 8, offsets);
-    for (int pair = 0; pair < 4; pair++) {
-        uint8_t *first = codes + pair * 64, *second = first + 32;
-        halves(block + 48 + pair * 32, 32, first, second);
-        for (int i = 0; i < 32; i++) {
-            unsigned high = block[16 + i] >> (2 * pair);
-            first[i] |= (uint8_t)((high & 1) << 4);
-            second[i] |= (uint8_t)((high >> 1 & 1) << 4);
-        }
-    }
-}
-
-static void unpack_q6_k(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
+static void unpack_q8_0(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
     (void)offsets;
-    int8_t factors[16];
-    memcpy(factors, block + 192, sizeof factors);
-    multiples(half_at(block + 208), factors, 16, scales);
-    for (int half = 0; half < 2; half++, codes += 128) {
-        const uint8_t *low = block + 64 * half, *high = block + 128 + 32 * half;
-        halves(low, 32, codes, codes + 64);
-        halves(low + 32, 32, codes + 32, codes + 96);
-        for (int slice = 0; slice < 4; slice++) {
-            uint8_t *restrict out = codes + 32 * slice;
-            for (int i = 0; i < 32; i++) {
-                unsigned bits = high[i] >> (2 * slice) & 3;
-                out[i] = (uint8_t)((out[i] | bits << 4) - 32);
+    for (; num_blocks; num_blocks--, block += 34, codes += 32, scales++) {
+        scales[0] = half_at(block);
+        memcpy(codes, block + 2, 32);
+    }
+}
+
+static void unpack_q8_k(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
+    (void)offsets;
+    for (; num_blocks; num_blocks--, block += 292, codes += 256, scales++) {
+        memcpy(scales, block, sizeof *scales);
+        memcpy(codes, block + 4, 256);
+    }
+}
+
+static void unpack_q2_k(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
+    for (; num_blocks; num_blocks--, block += 84, codes += 256, scales += 16, offsets += 16) {
+        float d = half_at(block + 80), dmin = half_at(block + 82);
+        for (int group = 0; group < 16; group++) {
+            int first, shift;
+            place_2bit(group, &first, &shift);
+            scales[group] = d * (float)(block[group] & 15);
+            offsets[group] = -(dmin * (float)(block[group] >> 4));
+            for (int i = 0; i < 16; i++) {
+                codes[group * 16 + i] = (uint8_t)((block[16 + first + i] >> shift & 3) + 8);
             }
         }
     }
 }
 
-static void unpack_iq4_xs(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
+static void unpack_q3_k(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
     (void)offsets;
-    float d = half_at(block);
-    for (int group = 0; group < 8; group++) {
-        scales[group] = d * (float)scale_iq4_xs(block, group);
-        const uint8_t *bytes = block + 8 + group * 16;
-        halves(bytes, 16, codes + group * 32, codes + group * 32 + 16);
+    for (; num_blocks; num_blocks--, block += 110, codes += 256, scales += 16) {
+        float d = half_at(block + 108);
+        for (int group = 0; group < 16; group++) {
+            int first, shift, bit = group / 2;
+            place_2bit(group, &first, &shift);
+            scales[group] = d * (float)scale_q3_k(block + 96, group);
+            const uint8_t *low = block + 32 + first, *high = block + group % 2 * 16;
+            for (int i = 0; i < 16; i++) {
+                int code = (low[i] >> shift & 3) - (high[i] >> bit & 1 ? 0 : 4);
+                codes[group * 16 + i] = (uint8_t)(code + 8);
+            }
+        }
     }
 }
 
-static void unpack_mxfp4(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
+static void unpack_q4_k(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
+    for (; num_blocks; num_blocks--, block += 144, codes += 256, scales += 8, offsets += 8) {
+        floats4 all[2], mins[2];
+        scales_mins(block + 4, half_at(block), half_at(block + 2), all, mins);
+        const floats4 all_offsets[2] = {8 * all[0] - mins[0], 8 * all[1] - mins[1]};
+        memcpy(scales, all, sizeof all);
+        memcpy(offsets, all_offsets, sizeof all_offsets);
+        for (int pair = 0; pair < 4; pair++) {
+            halves(block + 16 + pair * 32, 32, codes + pair * 64, codes + pair * 64 + 32);
+        }
+    }
+}
+
+static void unpack_q5_k(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
+    for (; num_blocks; num_blocks--, block += 176, codes += 256, scales += 8, offsets += 8) {
+        floats4 all[2], mins[2];
+        scales_mins(block + 4, half_at(block), -half_at(block + 2), all, mins);
+        memcpy(scales, all, sizeof all);
+        memcpy(offsets, mins, sizeof mins);
+        for (int pair = 0; pair < 4; pair++) {
+            uint8_t *first = codes + pair * 64, *second = first + 32;
+            halves(block + 48 + pair * 32, 32, first, second);
+            for (int i = 0; i < 32; i++) {
+                unsigned high = block[16 + i] >> (2 * pair);
+                first[i] |= (uint8_t)((high & 1) << 4);
+                second[i] |= (uint8_t)((high >> 1 & 1) << 4);
+            }
+        }
+    }
+}
+
+static void unpack_q6_k(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
     (void)offsets;
-    scales[0] = ldexpf(1, (int)block[0] - 127);
-    halves(block + 1, 16, codes, codes + 16);
+    for (; num_blocks; num_blocks--, block += 210, codes += 256, scales += 16) {
+        int8_t factors[16];
+        memcpy(factors, block + 192, sizeof factors);
+        multiples(half_at(block + 208), factors, 16, scales);
+        for (int half = 0; half < 2; half++) {
+            const uint8_t *low = block + 64 * half, *high = block + 128 + 32 * half;
+            uint8_t *out = codes + 128 * half;
+            for (int i = 0; i < 32; i += 16) {
+                bytes16 first = load16(low + i), second = load16(low + 32 + i);
+                bytes16 two = load16(high + i); // bits of the four slices
+                pairs8 pairs = (pairs8)two;
+                store16((low_halves(first) | ((bytes16)(pairs << 4) & 48)) - 32, out + i);
+                store16((low_halves(second) | ((bytes16)(pairs << 2) & 48)) - 32, out + 32 + i);
+                store16((high_halves(first) | (two & 48)) - 32, out + 64 + i);
+                store16((high_halves(second) | ((bytes16)(pairs >> 2) & 48)) - 32, out + 96 + i);
+            }
+        }
+    }
+}
+
+static void unpack_iq4_xs(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                          float *offsets) {
+    (void)offsets;
+    for (; num_blocks; num_blocks--, block += 136, codes += 256, scales += 8) {
+        float d = half_at(block);
+        for (int group = 0; group < 8; group++) {
+            scales[group] = d * (float)scale_iq4_xs(block, group);
+            const uint8_t *bytes = block + 8 + group * 16;
+            halves(bytes, 16, codes + group * 32, codes + group * 32 + 16);
+        }
+    }
+}
+
+static void unpack_mxfp4(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                         float *offsets) {
+    (void)offsets;
+    for (; num_blocks; num_blocks--, block += 17, codes += 32, scales++) {
+        scales[0] = ldexpf(1, (int)block[0] - 127);
+        halves(block + 1, 16, codes, codes + 16);
+    }
 }
 
 static const struct block_codes all_codes[] = {

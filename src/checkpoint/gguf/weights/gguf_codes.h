@@ -3,6 +3,7 @@
 #ifndef CHECKPOINT_GGUF_GGUF_CODES_H
 #define CHECKPOINT_GGUF_GGUF_CODES_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/matrix_reader.h"
@@ -10,9 +11,10 @@
 struct block_codes {
     uint32_t number; // of the type, in the file
     struct matrix_form form; // its group divides a block
-    // One block: codes [elements], scales and offsets [elements / group]. The offsets are not
-    // written where the form has none.
-    void (*unpack)(const uint8_t *block, uint8_t *codes, float *scales, float *offsets);
+    // Blocks side by side. Each has codes [elements], scales and offsets [elements / group]. The
+    // offsets are not written where the form has none, and may be NULL then.
+    void (*unpack)(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                   float *offsets);
 };
 
 const struct block_codes *block_codes_of(uint32_t number); // NULL: the type's elements are floats

@@ -4,7 +4,7 @@
 
 enum {
     CHUNK_BYTES = 4096, // of a row, that are read from a file together
-    ROWS_BYTES = 32768, // of whole rows
+    ROWS_BYTES = 65536, // of whole rows
     GROUPS_MAX = 16,
 };
 
@@ -88,7 +88,7 @@ static void unpack_part(const struct gguf_matrix *m, const uint8_t *block, uint6
     uint8_t codes[BLOCK_ELEMENTS_MAX];
     float scales[GROUPS_MAX], offsets[GROUPS_MAX];
     const struct matrix_form *form = &m->codes->form;
-    m->codes->unpack(block, codes, scales, offsets);
+    m->codes->unpack(block, 1, codes, scales, offsets);
     uint64_t begin = first > col ? first : col, end = first + m->type->elements;
     if (end > col + count) end = col + count;
     memcpy(out->codes + (begin - col), codes + (begin - first), (size_t)(end - begin));
@@ -100,22 +100,52 @@ static void unpack_part(const struct gguf_matrix *m, const uint8_t *block, uint6
     }
 }
 
-// Takes blocks [block, block + num_blocks) of a row apart.
+// Each of `count` numbers `times` times.
+static void repeat(const float *numbers, uint32_t count, uint32_t times, float *out) {
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t k = 0; k < times; k++) *out++ = numbers[i];
+    }
+}
+
+// Takes blocks apart, all of which are wanted, and cuts each of their groups into `parts`.
+static void unpack_cut(const struct gguf_matrix *m, const uint8_t *block, size_t num_blocks,
+                       uint32_t parts, uint8_t *codes, float *out_scales, float *out_offsets) {
+    float scales[GROUPS_MAX], offsets[GROUPS_MAX];
+    const uint32_t elements = m->type->elements, num_groups = elements / m->codes->form.group;
+    for (size_t i = 0; i < num_blocks; i++, block += m->type->bytes, codes += elements) {
+        size_t at = i * num_groups * parts;
+        m->codes->unpack(block, 1, codes, scales, offsets);
+        repeat(scales, num_groups, parts, out_scales + at);
+        if (out_offsets) repeat(offsets, num_groups, parts, out_offsets + at);
+    }
+}
+
+// Takes blocks [block, block + num_blocks) of a row apart. The first may begin before column `col`,
+// and the last may end behind the columns that are wanted.
 static void unpack_blocks(const struct gguf_matrix *m, const uint8_t *bytes, uint64_t block,
                           size_t num_blocks, uint64_t col, size_t count, uint32_t group,
                           const struct matrix_codes *out) {
-    uint32_t elements = m->type->elements, own_group = m->codes->form.group;
-    for (size_t i = 0; i < num_blocks; i++, block++, bytes += m->type->bytes) {
-        uint64_t first = block * elements, at = first - col;
-        bool is_whole = group == own_group && first >= col && at % group == 0 &&
-                        first + elements <= col + count;
-        if (is_whole) {
-            size_t g = (size_t)(at / group);
-            m->codes->unpack(bytes, out->codes + at, out->scales + g,
-                             out->offsets ? out->offsets + g : NULL);
-        } else {
+    const uint32_t elements = m->type->elements, parts = m->codes->form.group / group;
+    while (num_blocks) {
+        uint64_t first = block * elements, end = col + count;
+        size_t whole = 0; // blocks
+        if (first >= col && (first - col) % group == 0) whole = (size_t)((end - first) / elements);
+        if (whole > num_blocks) whole = num_blocks;
+        size_t used = whole ? whole : 1;
+        if (!whole) {
             unpack_part(m, bytes, first, col, count, group, out);
+        } else {
+            size_t at = (size_t)(first - col), g = at / group;
+            float *offsets = out->offsets ? out->offsets + g : NULL;
+            if (parts == 1) {
+                m->codes->unpack(bytes, whole, out->codes + at, out->scales + g, offsets);
+            } else {
+                unpack_cut(m, bytes, whole, parts, out->codes + at, out->scales + g, offsets);
+            }
         }
+        bytes += used * m->type->bytes;
+        block += used;
+        num_blocks -= used;
     }
 }
 
