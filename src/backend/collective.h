@@ -18,7 +18,7 @@ enum { COLLECTIVE_RANKS_MAX = 64, COLLECTIVE_CARD_BYTES = 256 };
 // works.
 enum collective_kind { COLLECTIVE_AUTO, COLLECTIVE_P2P, COLLECTIVE_LIBRARY };
 
-// The same on every rank, but for `rank`.
+// The same on every rank, except `rank`.
 struct collective_spec {
     enum collective_kind kind;
     bool is_one_host; // rank r has the device with the number of rank 0's + r of one host

@@ -83,8 +83,8 @@ static bool is_beside(char c) {
     return c == '\0' || strchr(" ,:;()", c);
 }
 
-// The library names options as C does; here each becomes the flag. Names of one word stay, but for
-// one that no sentence has in another sense.
+// The library names options as C does; here each becomes the flag. Names of one word stay, because
+// sentences also use them as words. Only "quantization" is never used so.
 static void name_flags(struct err *err) {
     const struct nvllm_param *row;
     for (size_t i = 0; err && (row = nvllm_engine_option(i)); i++) {

@@ -34,7 +34,7 @@ struct comm_ops {
     void (*stop_waiting)(struct comm *comm); // NULL: nothing to do
     struct collective *(*collective)(struct comm *comm); // NULL: the ranks have no devices
     void *(*partial)(struct comm *comm);
-    // The norm is only a collective's to do.
+    // Only ranks with devices (collective) also do the norm of args.
     void (*reduce_add)(struct comm *comm, struct backend *backend,
                        const struct reduce_add_args *args);
     float *(*logits)(struct comm *comm);

@@ -35,9 +35,10 @@ void event_turn_signal(struct event_turn *turn);
 
 // ---- the program's thread ----
 
-// Gives one engine the turn. Returns when somebody has signalled since *num_signals, which becomes
-// the new count, or at `deadline` on the clock of clock_seconds (below 0: there is none). No engine
-// has the turn then: one that has it first ends its callbacks, which are the program's.
+// Lets one engine at a time have the turn while it waits. Returns when somebody has signalled since
+// *num_signals, which becomes the new count, or at `deadline` on the clock of clock_seconds (below
+// 0: none). If an engine has the turn then, it first finishes its callbacks. So after the return no
+// engine has it.
 void event_turn_wait(struct event_turn *turn, unsigned *num_signals, double deadline);
 // Lets every engine take turns from now on: the group is about to end.
 void event_turn_open(struct event_turn *turn);

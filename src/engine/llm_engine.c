@@ -17,9 +17,9 @@ struct interrupt llm_engine_interrupt(const struct nvllm_interrupt *given) {
     return (struct interrupt){.is_wanted = given->is_wanted, .user_data = given->user_data};
 }
 
-// Threads for masks, from the first request with a form on. If they cannot be created, the thread
-// that runs the steps makes all masks. Without overlapping steps masks are made where a step is
-// built, by that thread.
+// Starts the threads that make masks, when the first request with a form comes. If they cannot be
+// created, the engine's thread makes all masks. Without overlapping steps it does so anyway, while
+// it builds a step.
 static void start_mask_threads(struct llm_engine *engine) {
     enum { THREADS_MAX = 16 };
     uint32_t num_threads = engine->num_mask_threads;
@@ -28,7 +28,8 @@ static void start_mask_threads(struct llm_engine *engine) {
     if (num_threads > 1) (void)!thread_pool_create(&engine->mask_threads, num_threads, NULL);
 }
 
-// Ends all requests and steps, also those that an observer of the ends adds.
+// Ends all requests and steps. The observer is told of the ends and may add requests: these end
+// too.
 static void end_work(struct llm_engine *engine) {
     do {
         end_all(engine, NVLLM_FINISH_ABORT, NULL);

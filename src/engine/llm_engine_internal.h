@@ -1,6 +1,6 @@
 /* The engine's own struct, shared by llm_engine_load.c (start), llm_engine.c (steps, end),
  * llm_engine_prompt.c and llm_engine_request.c (what goes in), llm_engine_output.c (events),
- * llm_engine_drafts.c and llm_engine_pooling.c (vectors in place of text).
+ * llm_engine_drafts.c (drafts) and llm_engine_pooling.c (vectors in place of text).
  *
  * Any thread reads what does not change after llm_engine_load, and uses the inbox. Everything else
  * is touched by the engine's thread alone. */
@@ -49,14 +49,14 @@ struct llm_engine {
     double start_seconds; // when it was planned
 
     struct inbox inbox;
-    atomic_bool is_entered; // a thread is in a function of the engine's thread
+    atomic_bool is_entered; // a thread drives the engine now: llm_engine_enter
 
     struct executor *executor;
     struct thread_pool *mask_threads; // make the masks of forms while a step runs; NULL: not needed
     uint32_t num_mask_threads; // to create; 0: that was tried
     struct scheduler *scheduler; // any thread may call scheduler_check
-    struct inflight_step
-        inflight_steps[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps
+    // Between two calls of llm_engine_step at most one of them is launched.
+    struct inflight_step inflight_steps[MODEL_RUNNER_SLOTS];
     uint32_t next_slot; // of the next launch
     struct token_count_slots token_count_slots;
     struct row_buffers {
@@ -66,7 +66,7 @@ struct llm_engine {
     struct drafter drafter;
     struct draft_pool draft_pool; // all-zero without drafts from others' texts
     struct draft_offer *draft_offers; // [drafter.rows_max]
-    double last_done; // when the last step was done; 0: then nothing ran, or nothing has run yet
+    double last_done; // when the last step was done; 0: the engine was idle since, or is new
     struct step_observer observer;
     bool failed; // a step failed: nothing more can run
     struct nvllm_stats stats; // what neither the scheduler nor the inbox counts
@@ -87,17 +87,18 @@ MUST_USE enum status llm_engine_prompt_ids(const struct llm_engine *engine,
 // Gives all outputs of a request from the inbox to the scheduler.
 void llm_engine_accept(struct llm_engine *engine, struct request *first);
 
-// A model_runner_row_fn, of the engine: keeps the log-probabilities of a prompt row of a launch,
-// where they are of the whole vocabulary. llm_engine_take_prompt brings the token's own.
+// A model_runner_row_fn. Keeps the log-probabilities of the whole vocabulary for a row of a prompt,
+// for requests that want them (NVLLM_LOGPROBS_ALL). llm_engine_take_prompt adds that of the
+// prompt's own token.
 void llm_engine_take_row(void *engine, uint32_t slot, uint32_t row, const float *logits);
-// A model_runner_hidden_fn, of the engine: adds a pooled row of a launch to its request's vector.
+// A model_runner_hidden_fn. Adds the hidden state of a row to the vector of its request.
 void llm_engine_take_hidden(void *engine, uint32_t slot, uint32_t row, const float *hidden);
 // Marks the rows that pooled requests of the schedule want.
 void llm_engine_want_pooled(const struct schedule *schedule);
 // Prepares a request whose answer is a vector. Any thread.
 MUST_USE enum status llm_engine_pool(const struct llm_engine *engine, struct request *request,
                                      const struct nvllm_pooling *pooling, struct err *err);
-// The text of a request's prompt with the text that it names in front; appended to `text`.
+// Appends a prompt to `text`, behind the model's text that pooling->prompt_name names.
 MUST_USE enum status llm_engine_prefix_prompt(const struct llm_engine *engine,
                                               const struct nvllm_request *request, struct buf *text,
                                               struct err *err);
@@ -132,7 +133,8 @@ void llm_engine_count_draft_step(struct llm_engine *engine, const struct schedul
 // rows; `ran`: its tokens.
 uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct scheduled *item,
                                   const int32_t *ran, const struct sample_result *results);
-// Counts them in the statistics: the output took num_taken tokens, fewer where it ended.
+// Counts an item's drafts in the statistics. num_taken: tokens that the output took of the step.
+// They are fewer than 1 + num_right if one of them ended it.
 void llm_engine_count_drafts(struct llm_engine *engine, const struct scheduled *item,
                              uint32_t num_right, uint32_t num_taken);
 // Ends an output without a token, and delivers the event. `error` is the reason with

@@ -1,6 +1,6 @@
 #include "model/compose.h"
 
-// The backend's fused ops; a group of none where it has no such group.
+// The backend's fused ops. A backend without that group gets an empty one.
 static const struct backend_fusion *fusion_of(const struct backend *backend) {
     static const struct backend_fusion none = {0};
     return backend->fusion ? backend->fusion : &none;
@@ -86,7 +86,7 @@ static void scale(struct pass *pass, const void *x, void *out, float factor, boo
 // out = norm(workspace.projected).
 static void norm_whole(struct pass *pass, const float *norm, void *out);
 
-// For where no norm follows that would do it.
+// Call it where no norm follows, because the next norm would add what is still to be added.
 void compose_settle(struct pass *pass) {
     const struct decoder_workspace *w = &pass->d->workspace;
     if (has_partials(pass)) reduce_add(pass, NULL);

@@ -25,8 +25,8 @@ struct pass {
 void compose_begin(struct pass *pass);
 // workspace.hidden = norm(residual).
 void compose_norm(struct pass *pass, const float *weight);
-// A norm in front of attention, MLP or logits, of the model's kind. No stride, groups and x_norm
-// where that is a LayerNorm.
+// A norm in front of attention, MLP or logits: the model's kind, RMSNorm or LayerNorm. Of args a
+// LayerNorm does not take stride, groups and x_norm.
 void compose_run_norm(const struct decoder *d, const struct rms_norm_args *args);
 // out = linear(norm(residual)); with is_gated activation(first half) * second half of that product.
 struct project_in {

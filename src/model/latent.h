@@ -1,4 +1,4 @@
-// Layers with multi-head latent attention (backend/latent.h) in the forward pass.
+/* Layers with multi-head latent attention (backend/latent.h) in the forward pass. */
 #ifndef MODEL_LATENT_H
 #define MODEL_LATENT_H
 

@@ -191,9 +191,10 @@ static bool group_layers(struct layer_table *table, struct grouping *g, size_t c
     return true;
 }
 
-// The capacity with which all groups together waste the least; of equal ones the largest, which
-// makes the fewest groups. The best one is full in some group, so it is what the first layers of a
-// window have, up to one of them. The layers fit into `all`, one group for each window.
+// Finds the capacity of a group with which all groups together waste the least; of equal ones the
+// largest, which makes the fewest groups. With the best capacity some group is full. So only sums
+// of the first layers of a window need to be tried. `all`: a grouping with one group for each
+// window, into which the layers fit.
 static size_t choose_capacity(struct layer_table *table, const struct grouping *all) {
     size_t sums[KV_GROUPS_MAX] = {0}, best = 0, best_sum = SIZE_MAX;
     for (uint32_t i = 0; i < table->num_layers; i++) {

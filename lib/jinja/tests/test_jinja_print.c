@@ -306,7 +306,7 @@ static void floats_are_read_as_by_float(void **state) {
     }
 }
 
-// Half way between two doubles but for a digit far behind what is kept.
+// Half way between two doubles except for a digit far behind what is kept.
 static void the_last_of_a_thousand_digits_decides(void **state) {
     (void)state;
     char text[1024];

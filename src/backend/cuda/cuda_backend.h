@@ -2,7 +2,7 @@
  * interfaces of the CUDA runtime and cuBLASLt. Each .cu file has one op behind an `extern "C"`
  * launcher declared in kernels.h.
  *
- * Activations are bfloat16. Everything runs on one stream, but for the copies of upload_beside.
+ * Activations are bfloat16. Everything runs on one stream, except the copies of upload_beside.
  * Launches are not checked one by one, because ops cannot fail (backend.h): CUDA's sticky error
  * surfaces at synchronize. */
 #ifndef BACKEND_CUDA_CUDA_BACKEND_H

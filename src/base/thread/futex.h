@@ -16,7 +16,7 @@ void futex_wake(atomic_uint *word, uint32_t count, enum futex_scope scope);
 // Spins until *word differs from `value` or `seconds` have passed. True when it differs.
 bool futex_spin(atomic_uint *word, unsigned value, double seconds);
 
-// How long one thread spins. All-zero but for seconds_max at first; 0 there: it never spins.
+// How long one thread spins. At first all is zero except seconds_max; if that is 0, it never spins.
 struct futex_patience {
     double seconds, seconds_max;
 };

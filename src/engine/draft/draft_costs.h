@@ -1,6 +1,6 @@
 /* What steps with drafts cost, in steps without. Fixed numbers, measured once on a few machines and
  * rounded up (doc/drafts.md). They do not depend on the machine at hand, so they are the same in
- * every run. Only for CPUs with AVX2 alone they may be too low. Pure.
+ * every run. They may be too low for CPUs that have only AVX2. Pure.
  *
  * A step reads all weights, so a row more costs little where reading is what takes the time. That
  * is so on GPUs and with wide vectors, for models that are larger than the caches. For others

@@ -2,19 +2,22 @@
 
 #include "base/check.h"
 
-// Shortest matches of the classes, and what is assumed of each before anything was verified.
+// Matches are counted in classes by their length: the shortest match of each class, and the
+// probability that is assumed until drafts behind such matches were verified.
 static const uint32_t shortest[DRAFT_CLASSES] = {0, 2, 3, 4, 6, 10};
 static const float assumed[DRAFT_CLASSES] = {0.2f, 0.3f, 0.5f, 0.6f, 0.8f, 0.9f};
 
-// Weights of new measurements.
+// Weights of a new measurement in the running means of one sequence, and of all together.
 static const float record_weight = 1.0f / 16, common_weight = 1.0f / 64;
-// The account's balance at the beginning and its bounds, in steps, and what a step adds.
+// The account (drafter.h), in steps: its balance at the beginning, its bounds, what each step adds.
 static const double balance_begin = 3, balance_max = 6, balance_min = -4, balance_share = 0.01;
-// Of the balance, what only drafts behind long matches may take.
+// Drafts behind short matches may not bring the balance below this.
 static const double reserve = 2;
-// A step with drafts must be better than without by this, because the table is of other shapes.
+// A step with drafts must be better than one without by this factor, because the costs were
+// measured with models of other shapes.
 static const double margin = 1.02;
-// Weight of the drafts before, at each new one, and as how many tokens the beginning counts.
+// num_right / num_expected: each new draft multiplies the counts by trust_kept. Both begin at
+// trust_begin tokens, as if so many had been right.
 static const double trust_kept = 255.0 / 256, trust_begin = 16;
 
 void drafter_init(struct drafter *drafter, const struct draft_options *options,

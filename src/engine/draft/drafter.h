@@ -60,24 +60,27 @@ void drafter_init(struct drafter *drafter, const struct draft_options *options,
 static inline bool drafter_is_on(const struct drafter *drafter) {
     return drafter->options.num_tokens > 0;
 }
-// Whether a step of so many sequences has no drafts, whatever they are.
+// Whether a step of num_seqs sequences has no row left for drafts.
 static inline bool drafter_has_no_room(const struct drafter *drafter, uint32_t num_seqs) {
     return num_seqs >= drafter->rows_max;
 }
-// Whether drafts may be guessed for a step of so many sequences. Those that are right for certain
-// need no balance. drafter_choose cuts them like others where more rows do not pay.
+// Whether tokens may be guessed for a step of num_seqs sequences. Certain ones
+// (drafter_offer_certain) need no balance. drafter_choose cuts them like others where more rows do
+// not pay.
 static inline bool drafter_may_guess(const struct drafter *drafter, uint32_t num_seqs) {
     if (drafter->options.only_forced) return false;
     if (!drafter->options.is_adaptive) return true;
     return num_seqs <= drafter->costs.seqs_max && drafter->balance >= 0;
 }
-// Whether a guess behind a match of so many tokens may be made. Of the balance, a part is kept for
-// long matches: short ones are often wrong, and an edit must not wait because of them.
+// Whether the balance allows a guess behind a match of match_len tokens. A part of the balance is
+// kept for long matches: guesses behind short ones are often wrong, and must not use up what an
+// edited text needs.
 bool drafter_may_follow(const struct drafter *drafter, uint32_t match_len);
-// The probability of the token behind a match of so many tokens.
+// The probability that the token behind a match of match_len tokens is right.
 float drafter_right(const struct drafter *drafter, const struct draft_record *record,
                     uint32_t match_len);
-// A draft of num_tokens behind a match and `skipped` tokens, DRAFT_TOKENS_MAX and 1 at most.
+// An offer of num_tokens (at most DRAFT_TOKENS_MAX) tokens behind a match. The first `skipped` (0
+// or 1) tokens behind the match come before them.
 struct draft_offer drafter_offer(const struct drafter *drafter, const struct draft_record *record,
                                  uint32_t match_len, uint32_t num_tokens, uint32_t skipped);
 // The same where all tokens are certain.
@@ -89,11 +92,12 @@ void drafter_learn(struct drafter *drafter, struct draft_record *record, uint32_
 // token came. So drafts that have become better are noticed, and cost nothing till then.
 void drafter_learn_seen(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
                         bool is_right);
-// A step of decodes alone ran, with so many tokens of drafts. has_waited: for the results before
-// it, because drafts were likely.
+// A step of decodes alone ran, with num_drafts tokens of drafts. has_waited: it was scheduled only
+// after the results of the step before, because drafts were likely.
 void drafter_count_step(struct drafter *drafter, uint32_t num_seqs, uint32_t num_drafts,
                         bool has_waited);
-// So many drafted tokens of the step that was counted last were right. Call it for each draft.
+// num_right tokens of a draft were right, in the step that was counted last. Call it for each
+// draft.
 void drafter_gain(struct drafter *drafter, uint32_t num_right);
 // Cuts the offers of a step of num_seqs sequences to what is to be drafted. `skipped` tokens of
 // each draft come before those that the step could run. Returns their number.

@@ -47,10 +47,10 @@ MUST_USE enum status executor_sample(struct executor *executor, const struct bat
 // Before the first launch: who is called for whole rows of logits and for pooled rows.
 void executor_set_row_fns(struct executor *executor, model_runner_row_fn on_row,
                           model_runner_hidden_fn on_hidden, void *user_data);
-// ERR_UNSUPPORTED with a sentence about `what` (several things), which needs those calls, where no
-// such rows come to this process. Under mpirun with several engines some run in other processes,
-// which send only results. With GPUs under mpirun rank 0 must not wait for its device while a batch
-// is on its way. Any thread.
+// Whether the functions of executor_set_row_fns are called at all. ERR_UNSUPPORTED, with a sentence
+// about `what` (a plural noun, which needs them), in two cases. Under mpirun with several engines
+// some run in other processes, which send results but no rows. Under mpirun with GPUs rank 0 must
+// not wait for its device while a batch is on its way. Any thread.
 MUST_USE enum status executor_check_rows(const struct executor *executor, const char *what,
                                          struct err *err);
 // Whether a step's results are there when its launch returns.

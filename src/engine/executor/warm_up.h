@@ -1,7 +1,7 @@
 /* The start of a runner that has its weights: what happens on a first use happens before the first
  * request, and a device's KV cache fills the memory that all else leaves.
  *
- * What is left is measured, and the measurement has a circle. Recorded steps take memory, so the
+ * What is left is measured, but two things wait for each other. Recorded steps take memory, so the
  * cache should be made after them. But they contain the cache's address, so they are recorded after
  * it. To record all of them twice would make the start longer. So the smallest and the largest step
  * are recorded first, beside a cache of one block. Each step is assumed to take what the largest

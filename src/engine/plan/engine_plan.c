@@ -327,7 +327,7 @@ uint64_t engine_plan_blocks_for(const struct engine_plan *plan, uint32_t num_tok
     return blocks_for(&plan->scheduler, num_tokens);
 }
 
-// Most tokens of a sequence, up to `most`, that so many blocks hold.
+// The longest sequence, of at most `most` tokens, that fits into num_blocks blocks.
 static uint32_t tokens_in(const struct scheduler_config *s, uint32_t most, uint64_t num_blocks) {
     uint32_t low = 0, high = most;
     if (blocks_for(s, high) <= num_blocks) return high;

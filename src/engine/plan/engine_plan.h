@@ -92,7 +92,8 @@ uint64_t engine_plan_most_blocks(const struct engine_plan *plan); // the highest
 // device with memory of its own.
 size_t engine_plan_scheduler_bytes(const struct engine_plan *plan);
 size_t engine_plan_total_bytes(const struct engine_plan *plan);
-// What neither the plan nor, where the KV cache takes the rest, a sequence of max_model_len needs.
+// Memory that is left beside all that the plan counts. If the KV cache is to fill what is left
+// (fills_memory), a cache for one sequence of max_model_len is counted.
 size_t engine_plan_spare_bytes(const struct engine_plan *plan);
 // Writes nvllm_inspect's JSON. The caller frees *json.
 MUST_USE enum status engine_plan_json(const struct engine_plan *plan, char **json, struct err *err);

@@ -16,7 +16,7 @@ struct rank_layout {
     // Where its parts are, in bytes from its start.
     size_t options_at, batch_at[MODEL_RUNNER_SLOTS], results_at, ids_at[RANK_COMMANDS], comm_at;
     struct shm_comm_shape comm_shape; // of ranks on CPUs
-    struct collective_spec collective; // of ranks with devices; but for `rank`
+    struct collective_spec collective; // of ranks with devices; `rank` is not set
 };
 
 // `options_bytes`: of the options with their texts, which workers read.

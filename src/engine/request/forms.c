@@ -81,8 +81,7 @@ static struct automaton *find(struct forms *forms, const char *text, size_t len)
     return NULL;
 }
 
-// With the lock: the kept form that was not asked for longest, NULL where none is kept; *bytes is
-// the memory of all.
+// With the lock: the least recently used form, NULL if none is kept; *bytes is the memory of all.
 static struct form *find_oldest(struct forms *forms, size_t *bytes) {
     struct form *oldest = NULL;
     *bytes = 0;
@@ -107,7 +106,7 @@ static void shrink(struct forms *forms) {
     }
 }
 
-// With the lock: takes the place of the form that was not asked for longest.
+// With the lock: replaces the least recently used form.
 static void keep(struct forms *forms, const char *text, size_t len, struct automaton *automaton) {
     char *copy = malloc(len + 1);
     if (!copy) return; // then it is compiled again the next time
@@ -138,8 +137,8 @@ static enum status find_refusal(struct forms *forms, const char *text, size_t le
     return OK;
 }
 
-// With the lock: an empty place, else that of the refusal that was not asked for longest. Where the
-// texts take too much memory, that one is forgotten first.
+// With the lock: an empty place, else that of the least recently used refusal. If the texts take
+// too much memory, that one is forgotten first.
 static struct form_refusal *make_place(struct forms *forms, size_t len) {
     for (;;) {
         struct form_refusal *oldest = NULL, *empty = NULL;

@@ -302,10 +302,11 @@ static void note_blocks(struct block_manager *manager, struct sequence *seq, uin
     manager->stats.num_noted++;
 }
 
-// A sequence that is matched: the entries of its tables from `fresh` on are what the cache has now.
-// Of those before, the ones of groups without a window have not changed, because their prefixes are
-// parents of one that lives since the last match; the others are freshened when they are looked at.
-// NULL stands for tables that are all fresh.
+// While a sequence is matched again, some entries of its block tables are still those of its last
+// match. Entries from `fresh` on are what the cache has now. An earlier entry of a group with a
+// window is read anew (freshen) before it is looked at. Without a window it cannot have changed:
+// its prefix is a parent of one that has lived since the last match, so it has lived too. A walk of
+// NULL: all entries are fresh.
 struct match_walk {
     struct block_manager *manager;
     uint32_t fresh;
@@ -496,7 +497,8 @@ static void publish_block(struct block_manager *manager, struct sequence *seq, u
                           uint32_t index, uint32_t prefix) {
     uint32_t *entry = &sequence_table(seq, group)[index];
     uint32_t *cached = &blocks_of(manager, prefix)[group];
-    // The window may have passed it before the publication that was put off.
+    // Publication was put off (block_manager_publish), and meanwhile the window has passed the
+    // block.
     if (*entry == BLOCK_NONE) return;
     if (*cached != BLOCK_NONE) {
         block_hold(manager, *cached, BLOCK_SHARED);
@@ -520,8 +522,8 @@ void block_manager_publish(struct block_manager *manager, struct sequence *seq) 
     for (uint32_t i = seq->num_published; i < end; i++) {
         uint64_t hash = block_manager_hash(manager, seq, i);
         uint32_t id;
-        // Where publication is put off, successors could not be found either. The next step tries
-        // again: what is in the way may be gone by then.
+        // On a return here publication is put off: other content has this hash, or no prefix is
+        // unused. Later blocks could not be found without this one. The next step tries again.
         if (!u64map_get(&manager->published, hash, &id)) {
             id = prefix_create(manager, seq, i, hash);
             manager->stats.num_unknown += id == PREFIX_NONE;

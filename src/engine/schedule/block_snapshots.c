@@ -29,7 +29,7 @@ uint32_t block_snapshots_take(struct block_manager *manager) {
 void block_snapshots_keep(struct block_manager *manager, const struct sequence *seq,
                           uint32_t num_tokens, uint32_t slot) {
     uint32_t num_blocks = num_tokens / manager->block_size;
-    // A publication that was put off leaves no prefix to keep it for.
+    // If publication was put off, no prefix can hold the snapshot.
     if (!seq || seq->num_published < num_blocks) {
         snapshots_free(&manager->snapshots, slot);
         return;

@@ -2,42 +2,49 @@
 
 #include <math.h>
 
-// Of a step's seconds, in the order in which the solver lets them explain a step. So as long as all
-// steps had a prompt of one length, the tokens are taken for what costs, and parts are rather too
-// short.
+// What a step's seconds are made of, each with a cost of its own. The solver begins with the first.
+// So as long as all prompts have one length, the whole cost of a prompt is put on its tokens, and
+// parts are rather too short.
 enum factor { PROMPT_TOKENS, PROMPT_CONTEXT, DECODES, DECODE_CONTEXT, CONSTANT, HAS_PROMPT };
-// One unit of each, so that costs are of similar size.
+// What one unit of each factor is, so that costs are of similar size.
 static const double units[PACER_FACTORS] = {256, 256 * 1024.0, 16, 16 * 1024.0, 1, 1};
 
-static const double kept = 0.98; // weight of the steps before, at each new one
-// Sweeps of the solver, which begins at the costs before: after a step with a prompt, and without.
+// Each measured step lowers the weight of all steps before it by this factor.
+static const double history_kept = 0.98;
+// Sweeps of the solver after a step with a prompt, and after one without. It begins at the last
+// costs.
 static const int num_sweeps = 32, num_sweeps_decodes = 2;
-static const double slower = 1.15; // auto: most seconds of a long prompt, by those without pacing
-static const double prompt_share_min = 0.25; // of what decodes alone take
-static const uint32_t missed_steps = 8; // after so many a missed target is told
-static const double few = 0.02; // share of the steps that may take longer than the target
-// Of pacer->excess: how far one step moves it, and its bound.
+// With auto a long prompt may take this many times as long as without pacing.
+static const double auto_slowdown_max = 1.15;
+// A step with a prompt may take this share longer than its decodes alone, whatever the target is.
+static const double prompt_share_min = 0.25;
+// A missed target is reported after this many steps in a row.
+static const uint32_t missed_steps = 8;
+// The share of steps that may take longer than the target.
+static const double late_share_max = 0.02;
+// pacer->excess: how far one step moves it, and its upper bound.
 static const double excess_step = 0.05, excess_max = 1.5;
-// What the fit leaves over of steps of one size, `extra`, is a mean, in which a step weighs
-// 1 / extra_steps or more.
+// pacer_class.extra is a running mean. Each step weighs 1 / extra_steps in it, the first ones more.
 static const uint32_t extra_steps = 4;
-// A step is not in the mean if it took more than extra_most times what the fit says, or less than
-// that divided by extra_most.
+// A step is left out of that mean if it took more than this many times what the fit says, or less
+// than the fit's time divided by it.
 static const double extra_most = 1.8;
-// A size is better than the fit by this share of its seconds at most.
+// Least value of `extra`: minus this share of the fit's time.
 static const double extra_least = 0.2;
-// Of `extra` each step with a prompt keeps this share, so that a slow size is tried again.
+// Each step with a prompt multiplies every `extra` by this, so that a slow size is tried again.
 static const double extra_kept = 0.995;
-// Of sizes with nearly as many prompt tokens a second as the best, this share or more, the largest
-// is taken. Else a size that only seems better is taken for ever, for no other one is measured.
-static const double nearly = 0.95;
-// A size that was not measured is tried if the step takes this share of the target or more.
+// Sizes count as equally good if they have this share of the best one's prompt tokens a second. The
+// largest of them is taken: otherwise a size that only seems better would be taken forever, because
+// no other one would be measured.
+static const double best_rate_share = 0.95;
+// A size that was not measured is tried if its step takes this share of the target or more.
 static const double try_share = 0.5;
-// The machine has changed where changed_steps steps in a row take `changed` times what the fit
-// says, or longer, or what it says divided by `changed`, or less. Once there were known_steps steps
-// with prompts that took try_share of the target, only such ones count, and those without prompts.
+// The machine counts as slower where this many steps in a row take change_least times as long as
+// the fit says, or longer; as faster where they take less than the fit's time divided by it.
 static const uint32_t changed_steps = 4;
-static const double changed = 1.2;
+static const double change_least = 1.2;
+// Once there were this many long steps with prompts (try_share), short ones no longer tell of a
+// change.
 static const uint32_t known_steps = 60;
 
 void pacer_init(struct pacer *pacer, const struct pace_options *options, uint32_t max_num_tokens) {
@@ -135,7 +142,8 @@ static void solve(struct pacer *pacer, int num) {
 
 // Moves towards the ratio that all but a few steps stay below.
 static void learn_excess(struct pacer *pacer, double ratio) {
-    pacer->excess += ratio > pacer->excess ? excess_step * (1 - few) : -excess_step * few;
+    pacer->excess +=
+        ratio > pacer->excess ? excess_step * (1 - late_share_max) : -excess_step * late_share_max;
     if (pacer->excess > excess_max) pacer->excess = excess_max;
     if (pacer->excess < 1) pacer->excess = 1;
 }
@@ -174,7 +182,7 @@ static void change_past(struct pacer *pacer, struct pacer_equations *equations, 
 
 // A step took `ratio` times what the fit said. Returns by how much the machine has changed; 1: not.
 static double learn_change(struct pacer_equations *equations, double ratio) {
-    bool is_slower = ratio >= changed, is_faster = ratio <= 1 / changed;
+    bool is_slower = ratio >= change_least, is_faster = ratio <= 1 / change_least;
     bool goes_on = equations->num_changed &&
                    ((is_slower && equations->change > 1) || (is_faster && equations->change < 1));
     if (!goes_on) equations->num_changed = 0;
@@ -187,35 +195,50 @@ static double learn_change(struct pacer_equations *equations, double ratio) {
     return equations->change;
 }
 
-double pacer_measure(struct pacer *pacer, const struct step_work *work, double seconds) {
-    double factors[PACER_FACTORS], predicted = pacer_predict(pacer, work);
-    if (pacer->options.pace == PACE_OFF || !(seconds > 0)) return 0;
-    // The error is relative to the longer one, so that a step measured too short, or too long,
-    // counts as one of many.
-    double scale = seconds > predicted ? seconds : predicted;
-    struct pacer_equations *equations = &pacer->equations[work->num_prompt_tokens > 0];
-    uint32_t class = class_of(work);
-    bool is_new = class < PACER_CLASSES && !pacer->classes[class].num_measured;
-    bool differs = seconds >= changed * predicted || predicted >= changed * seconds;
-    // Short steps tell little of long ones: what a step costs besides its rows is most of them.
-    bool is_long = fmax(seconds, predicted) >= try_share * pacer->options.target_seconds;
+// Whether a step may show that the machine has changed. `longer`: of its measured and its predicted
+// seconds. Short steps tell little of long ones: most of their time is what a step costs besides
+// its rows.
+static bool tells_change(struct pacer *pacer, const struct step_work *work, double longer,
+                         bool is_new) {
+    bool has_prompt = work->num_prompt_tokens > 0;
+    bool is_long = longer >= try_share * pacer->options.target_seconds;
     bool is_known = pacer->num_long == known_steps;
-    if (work->num_prompt_tokens && is_long && !is_known) pacer->num_long++;
-    bool is_short = work->num_prompt_tokens && is_known && !is_long;
-    bool tells_change = predicted > 0 && !is_new && !is_short;
-    double change = tells_change ? learn_change(equations, seconds / predicted) : 1;
-    if (change != 1) change_past(pacer, equations, change);
-    factors_of(factors, work);
-    double fitted = seconds - extra_of(pacer, work);
+    if (has_prompt && is_long && !is_known) pacer->num_long++;
+    return !is_new && !(has_prompt && is_known && !is_long);
+}
+
+// Adds a step to the equations and solves them. Its error counts relative to `longer`, so that a
+// step measured too short, or too long, counts as one of many.
+static void fit_step(struct pacer *pacer, const struct step_work *work, double seconds,
+                     double longer, int sweeps) {
+    struct pacer_equations *equations = &pacer->equations[work->num_prompt_tokens > 0];
+    double factors[PACER_FACTORS], fitted = seconds - extra_of(pacer, work);
     if (fitted < seconds / 2 || fitted > seconds * 2) fitted = seconds;
+    factors_of(factors, work);
     for (int i = 0; i < PACER_FACTORS; i++) {
         for (int j = 0; j < PACER_FACTORS; j++) {
             double *product = &equations->products[i][j];
-            *product = kept * *product + factors[i] * factors[j] / (scale * scale);
+            *product = history_kept * *product + factors[i] * factors[j] / (longer * longer);
         }
-        equations->sums[i] = kept * equations->sums[i] + factors[i] * fitted / (scale * scale);
+        double own = factors[i] * fitted / (longer * longer);
+        equations->sums[i] = history_kept * equations->sums[i] + own;
     }
-    solve(pacer, work->num_prompt_tokens || change != 1 ? num_sweeps : num_sweeps_decodes);
+    solve(pacer, sweeps);
+}
+
+double pacer_measure(struct pacer *pacer, const struct step_work *work, double seconds) {
+    double predicted = pacer_predict(pacer, work);
+    if (pacer->options.pace == PACE_OFF || !(seconds > 0)) return 0;
+    double longer = seconds > predicted ? seconds : predicted;
+    struct pacer_equations *equations = &pacer->equations[work->num_prompt_tokens > 0];
+    uint32_t class = class_of(work);
+    bool is_new = class < PACER_CLASSES && !pacer->classes[class].num_measured;
+    bool differs = seconds >= change_least * predicted || predicted >= change_least * seconds;
+    bool is_told = tells_change(pacer, work, longer, is_new) && predicted > 0;
+    double change = is_told ? learn_change(equations, seconds / predicted) : 1;
+    if (change != 1) change_past(pacer, equations, change);
+    bool solves_anew = work->num_prompt_tokens || change != 1;
+    fit_step(pacer, work, seconds, longer, solves_anew ? num_sweeps : num_sweeps_decodes);
     if (!work->num_prompt_tokens) return 0;
     if (is_new || !differs) learn_extra(pacer, work, seconds);
     // A step that was not sized for the target may take longer than expected and still be within
@@ -280,7 +303,7 @@ static uint32_t budget_of_target(const struct pacer *pacer, const struct step_wo
         uint32_t class = class_of(&with);
         bool is_new = class < PACER_CLASSES && !pacer->classes[class].num_measured;
         if (is_new && seconds >= try_share * target) rate = HUGE_VAL;
-        if (rate < nearly * best_rate) continue;
+        if (rate < best_rate_share * best_rate) continue;
         if (rate > best_rate) best_rate = rate;
         best = num_tokens;
     }
@@ -316,7 +339,7 @@ static uint32_t budget_of_auto(const struct pacer *pacer, const struct step_work
     const struct step_work alone = {.num_decodes = work->num_decodes,
                                     .decode_context = work->decode_context};
     uint32_t longest = pacer->max_num_tokens - work->num_decodes;
-    double enough = rate_of(pacer, &alone, start, longest) / slower;
+    double enough = rate_of(pacer, &alone, start, longest) / auto_slowdown_max;
     uint32_t end = budget_of_target(pacer, work, start, most);
     if (end == most || rate_of(pacer, work, start, end) >= enough) return end;
     for (uint32_t begin; end < most;) {

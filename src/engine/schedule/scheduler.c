@@ -24,7 +24,7 @@ enum status scheduler_create(struct scheduler **out, const struct scheduler_conf
         block_manager_init(&s->blocks, config->num_blocks, config->block_size, &config->groups,
                            config->enable_prefix_caching, config->hash_seed, err);
     if (status) goto fail;
-    // Each holds at least one block in each group, but for windows of a single token.
+    // Each holds at least one block in each group, except groups with a window of one token.
     s->max_num_active = min_u32(s->max_num_active, config->num_blocks);
     s->free_rows = calloc(s->max_num_active, sizeof *s->free_rows);
     if (!s->free_rows) {
@@ -122,8 +122,8 @@ static void add_snapshot(struct scheduler *s, struct scheduled *item, uint32_t e
     item->num_snapshots++;
 }
 
-// Snapshots at multiples of a distance, and at the end of the prompt's last block that a hit may
-// have. The last one comes first where slots are short.
+// Takes snapshots at multiples of a distance, and at the end of the prompt's last block that a hit
+// may have. If slots are short, the one at the end gets its slot first.
 static void add_snapshots(struct scheduler *s, struct scheduled *item) {
     uint32_t distance = s->config.snapshot_tokens, block_size = s->config.block_size;
     item->first_snapshot = s->schedule->num_snapshots;
@@ -170,7 +170,7 @@ static void forget_computing(struct scheduler *s) {
     s->num_computing = 0;
 }
 
-// The sequence is no longer active, or was not.
+// Gives back the sequence's blocks and, if it is running, its row of the block tables.
 static void release(struct scheduler *s, struct sequence *seq) {
     block_manager_release(&s->blocks, seq);
     if (seq->status == SEQUENCE_RUNNING) s->free_rows[s->num_free_rows++] = seq->table_row;
@@ -216,7 +216,7 @@ static void schedule_decodes(struct scheduler *s) {
     }
 }
 
-// Most of a sequence's next tokens, `uncomputed` from `start` on, that this step may run.
+// How many of a sequence's `uncomputed` tokens, which begin at position `start`, this step may run.
 static uint32_t prompt_budget(const struct scheduler *s, uint32_t start, uint32_t uncomputed) {
     return pacer_budget(&s->pacer, &s->schedule->work, start, min_u32(uncomputed, budget_left(s)));
 }

@@ -160,7 +160,8 @@ static bool has_late_mask(const struct batch *batch, const struct sampling *samp
     return is_form || (seq->has_pending_token && token_mask_reads_ids(&sampling->mask));
 }
 
-// Of the row behind so many drafts. Whether a form's mask is needed does not depend on them.
+// An item with drafts has several rows: row k samples what follows its first k drafts. Here
+// num_drafts is that k, also below. Whether a form's mask is needed does not depend on it.
 static bool needs_mask(const struct sampling *sampling, const struct sequence *seq,
                        uint32_t num_drafts) {
     return token_mask_is_needed(&sampling->mask, sequence_generated(seq),
@@ -172,7 +173,8 @@ static uint32_t num_parts(const struct batch *batch, const struct scheduled *ite
     return batch->splits_drafts ? 1 + item->num_drafts : 1;
 }
 
-// Room for the biases of the row behind so many drafts, each of which may be one (sample_bias).
+// Room for the biases of row num_drafts. With penalties each draft before it may be a bias of its
+// own (sample_bias.count).
 static uint32_t num_biases(const struct sampling *sampling, uint32_t num_drafts) {
     uint32_t num_counted = sampling->has_penalties ? num_drafts : 0;
     return sampling->row.bias_count + sampling->row.num_given + num_counted;
@@ -388,8 +390,8 @@ static uint32_t fill_biases(struct sample_bias *out, const struct sampling *samp
     return count;
 }
 
-// The row behind so many of the item's drafts, which its form has taken. `is_late`: the row's mask
-// has a place, and batch_write_late_masks makes it.
+// Fills row num_drafts of an item. Its form has taken the drafts before that row. `is_late`: the
+// row's mask only gets a place, and batch_write_late_masks makes it.
 static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
                      const struct scheduled *item, struct batch_row how, bool is_late,
                      uint32_t num_drafts) {

@@ -86,8 +86,8 @@ void model_runner_set_row_fns(struct model_runner *runner, model_runner_row_fn o
 
 // Enqueues a batch's forward pass and, unless it has late masks, its sampling and the download of
 // its results. `slot` < MODEL_RUNNER_SLOTS; its last launch must have been waited for. The caller
-// leaves the batch unchanged until model_runner_wait, but for late masks. Token id -1-r stands for
-// result r of the launch before. Nothing is allocated.
+// leaves the batch unchanged until model_runner_wait, except for late masks. Token id -1-r stands
+// for result r of the launch before. Nothing is allocated.
 MUST_USE enum status model_runner_launch(struct model_runner *runner,
                                          const struct batch_header *batch, uint32_t slot,
                                          struct model_runner_times *times, struct err *err);

@@ -19,7 +19,7 @@ uint32_t reasoning_opening_tokens(const struct tokenizer *tokenizer, uint32_t vo
 MUST_USE enum status reasoning_opening_rest(const struct tokenizer *tokenizer, int32_t id,
                                             struct token_list *rest, struct err *err);
 // Looks at the last tokens of `prompt` [num_prompt]. *think is inside where the prompt has opened
-// the reasoning; *is_over: the prompt has closed it, but for blanks behind it.
+// the reasoning; *is_over: the prompt has closed it, except for blanks behind it.
 MUST_USE enum status prompt_reasoning(struct think *think, bool *is_over,
                                       const struct tokenizer *tokenizer, const int32_t *prompt,
                                       uint32_t num_prompt, struct err *err);

@@ -1,3 +1,4 @@
+/* Loads a layer's gated delta net. */
 #ifndef MODEL_LOAD_DELTA_LOAD_H
 #define MODEL_LOAD_DELTA_LOAD_H
 

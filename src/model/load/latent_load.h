@@ -1,4 +1,4 @@
-// Loading a layer's latent attention.
+/* Loads a layer's latent attention. */
 #ifndef MODEL_LATENT_LOAD_H
 #define MODEL_LATENT_LOAD_H
 

@@ -1,3 +1,4 @@
+/* Loads what a model with inputs of layers has for them (Gemma 4 E2B and E4B). */
 #ifndef MODEL_LOAD_LAYER_INPUTS_LOAD_H
 #define MODEL_LOAD_LAYER_INPUTS_LOAD_H
 

@@ -1,10 +1,10 @@
-// The order in which a step runs a decoder's linears.
+/* The order in which a step runs a decoder's linears. */
 #ifndef MODEL_LINEAR_ORDER_H
 #define MODEL_LINEAR_ORDER_H
 
 #include "model/decoder_internal.h"
 
-// Tells it to the backend, which may fetch weights early.
+// Tells the backend which linear runs after which, so that it may fetch weights early.
 void linear_order_tell(struct decoder *decoder);
 
 #endif

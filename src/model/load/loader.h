@@ -22,8 +22,9 @@ struct head_rotation {
     bool is_interleaved; // in pairs of neighbours; else the second half has the pairs' others
 };
 
-// `count` rows of a tensor [rows][cols] and, where has_bias, of its bias [rows]: from `start` on,
-// or with `run` in runs of so many, of which each begins `stride` rows behind the one before.
+// `count` rows of a tensor [rows][cols] and, where has_bias, of its bias [rows]. They begin at row
+// `start`. With `run` they are runs of `run` rows each, and each run begins `stride` rows after the
+// one before.
 struct row_part {
     const char *module; // "self_attn.q_proj": ".weight" and ".bias" are appended
     uint32_t rows, start, count;

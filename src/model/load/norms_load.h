@@ -5,7 +5,7 @@
 #include "model/load/loader.h"
 
 MUST_USE enum status norms_load(struct loader *l, uint32_t index, struct decoder_layer *layer);
-// The weights of a norm that has none.
+// A vector of ones, for a norm that has no weights.
 MUST_USE enum status norms_make_ones(struct loader *l, uint32_t count, float **out);
 
 #endif

@@ -20,7 +20,8 @@ MUST_USE enum status state_load_taps(struct loader *l, uint32_t layer, const cha
 MUST_USE enum status state_load_vector(struct loader *l, uint32_t layer, const char *name,
                                        uint32_t count, const struct state_part *parts,
                                        uint32_t num_parts, float **out);
-// Of each head e^A_log. A GGUF file has that with a minus, as A. `module` has both.
+// Loads e^A_log of each head from the tensor A_log of `module`. A GGUF file has -e^A_log instead,
+// as the module's tensor A.
 MUST_USE enum status state_load_decay(struct loader *l, uint32_t layer, const char *module,
                                       uint32_t num_heads, const struct state_part *part,
                                       float **out);

@@ -78,8 +78,8 @@ enum { AUTOMATON_THREADS_MAX = 20000 }; // ways to go on that a state may have
 static const uint32_t NO_ROW = UINT32_MAX, NO_MASK = UINT32_MAX;
 
 // Plain characters that may follow: those of `kinds` (bits), and no others, up to `chars` of them.
-// PLAIN_ALL: any number. PLAIN_MIXED: up to `most` of `kinds`, none of the others, but for those of
-// `walked` it depends on the characters.
+// PLAIN_ALL: any number. PLAIN_MIXED: up to `most` of `kinds`; whether those of `walked` may follow
+// depends on the characters; no others may.
 struct plain {
     uint32_t kinds, chars, walked;
     uint32_t most; // with PLAIN_MIXED

@@ -185,8 +185,8 @@ static uint32_t find_mask(struct automaton *automaton, uint32_t state) {
     if (automaton->states[state].mask != NO_MASK) return automaton->states[state].mask;
     if (!prepare(automaton)) return NO_MASK;
     struct plain plain = automaton_plain(automaton, state);
-    // A counter of characters of known kinds allows the same tokens as a smaller one, but for plain
-    // ones: only those are written anew.
+    // A counter of characters of known kinds allows the same tokens as a smaller one, except plain
+    // ones. So the smaller one's mask is taken, and only the plain tokens are written anew.
     if (plain.chars != PLAIN_MIXED && automaton->states[state].free.known) {
         shortened = automaton_shorten(automaton, state);
     }

@@ -430,7 +430,7 @@ static bool find_counted_kinds(struct automaton *automaton, uint32_t state,
     return true;
 }
 
-// What holds for a smaller counter holds for this one, but for the number of characters.
+// What holds for a smaller counter holds for this one, except for the number of characters.
 static bool follow_counted(struct automaton *automaton, uint32_t state) {
     struct counted counted, shorter;
     struct free_chain chain;

@@ -280,8 +280,8 @@ static void check_tokens(struct try *try) {
     const struct vocabulary *vocabulary = try->automaton->vocabulary;
     const struct place *origin = &try->origin;
     const struct unique_position *at = &origin->at;
-    // A string is ended by a quote, and tokens that go on with it make it new, but for the tokens
-    // that go on as a string so far does.
+    // In a string only two kinds of tokens can repeat an item: those with a quote, which end the
+    // string, and those that go on as an earlier string does. All others make the string new.
     bool in_string = at->mode == UNIQUE_STRING;
     const struct vocabulary_tree *tree = in_string ? &vocabulary->rest : &vocabulary->all;
     const bool *below = in_string ? vocabulary->quotes_below : NULL;

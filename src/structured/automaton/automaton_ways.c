@@ -291,7 +291,7 @@ static int next_byte(struct try *try, struct search_step *step, enum search_kind
     return choices[step->next++];
 }
 
-// A byte lived, or would have but for an item that is there.
+// Notes that a byte leads on, or would lead on if the array did not have that item already.
 static void note_life(struct search_step *step) {
     const struct unique_position *at = &step->place.at;
     step->any_lives = true;

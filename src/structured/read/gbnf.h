@@ -1,5 +1,5 @@
-/* GBNF, the grammars of llama.cpp, and the EBNF that vLLM's users write, which is the same but for
- * "_" in names.
+/* GBNF, the grammars of llama.cpp, and the EBNF that vLLM's users write, which differs only in
+ * that names may have "_".
  *
  *     root  ::= "yes" | "no, because " [^\n]{1,80} # a comment
  *

@@ -303,8 +303,9 @@ struct schema_work {
     const struct schema_group *seen_groups;
     const struct schema_member *seen_members, *seen_required;
 };
-// In how many ways a schema can fail to hold, but for keywords that all have few. SIZE_MAX: it has
-// schemas of the same value, and that is not known.
+// In how many ways a schema can fail to hold. Only the keywords that may have many ways are
+// counted: those of named keys. SIZE_MAX: unknown, because the schema applies others to the same
+// value (allOf, $ref and the like).
 size_t schema_num_failures(struct schema_reader *reader, const json_t *schema);
 void schema_run(struct schema_reader *reader, const struct schema_work *work,
                 const struct schema_sink *sink);

@@ -1,8 +1,8 @@
 /* Numbers: limits and multiples as expressions over digits.
  *
- * A number with limits has no exponent, but for two forms that are surely inside: 2.5e-7 where all
- * of [0, 1] is allowed, and 2.5e7 where there is no upper limit. A multiple is read digit by digit;
- * the state is the remainder. */
+ * A number with limits has no exponent, except in two forms that are surely inside: 2.5e-7 where
+ * all of [0, 1] is allowed, and 2.5e7 where there is no upper limit. A multiple is read digit by
+ * digit; the state is the remainder. */
 #include <string.h>
 
 #include "base/compiler.h"

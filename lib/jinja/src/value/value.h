@@ -195,7 +195,7 @@ bool jinja_value_is_iterable(struct jinja_value value); // Undefined is
 // True for list, tuple, string, dict, range and undefined: what has a length and items by index or
 // key (Jinja's `is sequence`). Not for views.
 bool jinja_value_is_sequence(struct jinja_value value);
-// Python's ==; never fails but for depth and steps. Strings compare by content, 1 == 1.0 == true.
+// Python's ==; fails only for depth and steps. Strings compare by content, 1 == 1.0 == true.
 MUST_USE enum status jinja_value_equal(struct jinja_run *run, struct jinja_value a,
                                        struct jinja_value b, bool *out);
 // Python's <: *order is negative, 0 or positive; *unordered with a NaN. Types that Python does not

@@ -230,7 +230,7 @@ static bool read_digits(struct scan *scan, int base, bool has_prefix, struct mag
 
 bool jinja_number_parse_int(const struct jinja_string *string, int base, int64_t *out,
                             bool *too_large) {
-    enum { PYTHON_DIGITS_MAX = 4300 }; // Python refuses more, but for powers of two
+    enum { PYTHON_DIGITS_MAX = 4300 }; // Python refuses more, except for powers of two
     *too_large = false;
     if (base != 0 && (base < 2 || base > 36)) return false;
     bool is_negative, has_prefix, is_zero_only;

@@ -192,7 +192,7 @@ static void weigh_span(const struct attention_tile *tile, uint32_t rows, struct 
 // The positions and rows of a span that value_group is to add.
 struct value_range {
     uint32_t row; // the first one
-    uint32_t begin, end; // positions in the span; both even, but for single rows
+    uint32_t begin, end; // positions in the span; both even, except for single rows
 };
 
 // acc += p V for `rows` rows and `vectors` registers of dimensions from `dim` on.
