@@ -134,7 +134,8 @@ static void check_code(const char *isa, enum weight_code code) {
         {{33, 3}, 300, 32, 9},  {{24, 40}, 96, 48, 8},
         {{20, 5}, 33, 16, 40},  {{24, 26}, 556, 0, 75},
         {{2, 1}, 20, 0, 700}, // more rows than the memory of converted x has
-        {{17, 1}, 2070, 0, 5}, // a depth of several slices, the last of one chunk
+        {{17, 1}, 2070, 0, 9}, // a depth of several slices, the last of one chunk
+        {{18, 2}, 256, 0, 6},
     };
     static const uint32_t groups[] = {16, 32, 48, 64, 128, 0};
     for (size_t g = 0; g < ARRAY_LEN(groups); g++) {

@@ -10,7 +10,7 @@
 #include "base/compiler.h"
 
 enum {
-    VECTOR_ROWS = 4, // up to this many avx512_spans.c is faster
+    VECTOR_ROWS = 6, // up to this many avx512_spans.c is faster
     SLICE_CHUNKS = 32, // that all rows are multiplied by before the next; whole spans
     PAIRS = SLICE_CHUNKS / 2,
     TILE_NUMBERS = TILE_ROWS * LANES,

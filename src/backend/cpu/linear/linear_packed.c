@@ -7,6 +7,8 @@
 #include "backend/cpu/linear/packed.h"
 #include "base/dtype.h"
 
+enum { AHEAD_BYTES = 2048 }; // from what is written to what is fetched
+
 bool linear_has_packed(struct weight_format format) {
     uint32_t group = format.group;
     bool is_power = (group & (group - 1)) == 0;
@@ -83,6 +85,11 @@ static void pack_chunk(const struct cpu_kernels *kernels, const struct linear *l
     kernels->pack_codes(padded, 0, linear->format.bits, out);
 }
 
+// Lines of new memory that another thread has cleared. A store alone would wait for each.
+static void fetch(const unsigned char *at, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += CHUNK_BYTES) __builtin_prefetch(at + AHEAD_BYTES + i, 1);
+}
+
 void linear_pack_packed(const struct cpu_kernels *kernels, const struct linear *linear,
                         uint32_t block, const struct source_row rows[LANES]) {
     struct block_rows block_rows = {.count = 0};
@@ -99,8 +106,10 @@ void linear_pack_packed(const struct cpu_kernels *kernels, const struct linear *
     for (uint32_t chunk = 0; chunk < num_chunks; chunk++, to += shape.chunk_bytes) {
         if ((chunk & ((1u << shift) - 1)) == 0) {
             pack_head(kernels, linear, chunk >> shift, &block_rows, &numbers, to);
+            fetch(to, head_bytes);
             to += head_bytes;
         }
+        fetch(to, shape.chunk_bytes);
         pack_chunk(kernels, linear, chunk, &block_rows, to);
     }
 }
