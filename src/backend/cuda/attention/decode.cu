@@ -183,7 +183,7 @@ __device__ void finish_unit(const decode_params &p, const typename unit_of<EXTRA
 }
 
 // This warp's tiles of a unit.
-template <int D, bool EXTRAS, bool CODES>
+template <int D, bool EXTRAS, bool CODES, bool INTEGERS>
 __device__ __forceinline__ void take_tiles(const decode_params &p,
                                            const typename unit_of<EXTRAS>::type &u,
                                            const unit_heads<D, CODES> &heads,
@@ -204,7 +204,8 @@ __device__ __forceinline__ void take_tiles(const decode_params &p,
         int skip = 0;
         if constexpr (EXTRAS) skip = u.skip - (warp + i * WARPS) * TILE;
         if constexpr (CODES) {
-            take_code_tile<D, EXTRAS>(acc, q, tile, valid, p.scale, p.codec.bits, lane, skip,
+            constexpr pair_bits BITS = INTEGERS ? integer_bits() : e4m3_bits();
+            take_code_tile<D, EXTRAS>(acc, q, tile, valid, p.scale, BITS, lane, skip,
                                       EXTRAS ? p.cap : 0);
         } else {
             if (valid < TILE) zero_values<D>(values, valid, lane);
@@ -215,7 +216,8 @@ __device__ __forceinline__ void take_tiles(const decode_params &p,
     }
 }
 
-template <int D, bool EXTRAS, bool CODES>
+// INTEGERS: of codes. That constants are known makes fewer instructions of their conversion.
+template <int D, bool EXTRAS, bool CODES, bool INTEGERS>
 __device__ __forceinline__ void attend(const decode_params &p, unit_slot<D, EXTRAS, CODES> *slots,
                                        tile_queue<D, CODES> &queue, const join_space &m) {
     if (p.starts_early) wait_for_earlier(); // rule 5
@@ -227,7 +229,7 @@ __device__ __forceinline__ void attend(const decode_params &p, unit_slot<D, EXTR
         if (!u.is_there) return;
         accumulator<D> acc = {};
         acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
-        take_tiles<D, EXTRAS, CODES>(p, u, slot.heads, queue, acc);
+        take_tiles<D, EXTRAS, CODES, INTEGERS>(p, u, slot.heads, queue, acc);
         slot_arrive(EMPTY_BARRIER, number);
         finish_unit<D, EXTRAS, CODES>(p, u, acc, m);
     }
@@ -249,7 +251,11 @@ __global__ void __launch_bounds__(ALL_THREADS, D > 256 ? 1 : 2) decode_kernel(de
                                shared_address(barriers + warp * CUDA_DECODE_STAGES_MAX), warp,
                                lane);
     join_space m = {reinterpret_cast<float *>(slots + UNITS_AHEAD), maxes, sums};
-    attend<D, EXTRAS, CODES>(p, slots, queue, m);
+    if (CODES && has_integers(p.codec)) {
+        attend<D, EXTRAS, CODES, CODES>(p, slots, queue, m);
+    } else {
+        attend<D, EXTRAS, CODES, false>(p, slots, queue, m);
+    }
 }
 
 template <int D, bool CODES>

@@ -32,10 +32,14 @@ struct kv_codec {
     float unit; // what scales are stored with
 };
 
+// Sign and magnitude: a has the sign in bit 15, b in bit 14 and its magnitude in 13 to 7.
+__host__ __device__ constexpr pair_bits integer_bits() {
+    return {0x807f807fu, 0x80008000u, 0x007f007fu, 1, 7};
+}
+
 inline kv_codec kv_codec_of(enum dtype dtype) {
     if (dtype == DTYPE_F8_E4M3) return {e4m3_bits(), 448, 0x1p56f};
-    // Sign and magnitude: a has the sign in bit 15, b in bit 14 and its magnitude in 13 to 7.
-    return {{0x807f807fu, 0x80008000u, 0x007f007fu, 1, 7}, 127, 0x1p69f};
+    return {integer_bits(), 127, 0x1p69f};
 }
 
 __device__ __forceinline__ bool has_integers(const kv_codec &codec) {
