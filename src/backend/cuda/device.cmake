@@ -53,6 +53,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/linear/batch_sm90.cu
       backend/cuda/linear/gated_sm90.cu
       backend/cuda/linear/add_bias.cu
+      backend/cuda/linear/e4m3_batch_sm90.cu
       backend/cuda/linear/e4m3_run.c
       backend/cuda/linear/round_rows.cu
       backend/cuda/linear/few_rows.cu

@@ -79,17 +79,28 @@ static bool fits_packed_few_rows(const struct kernel_row *row, const struct kern
 
 // Rounded rows lie in the scratch memory that packed weights have for their form in bf16, beside
 // the codes as plain rows if the linear does not keep those.
+static bool has_room_for_rounded(const struct kernel_job *job) {
+    uint32_t group = job->format.group;
+    size_t weights = (size_t)job->out * job->in, room = weights * sizeof(uint16_t);
+    if (!job->has_plain) room -= weights;
+    return (!group || job->has_block_scales) && job->out % CUDA_E4M3_UNIT == 0 &&
+           job->in <= CUDA_E4M3_INPUTS &&
+           CUDA_E4M3_UNIT * cuda_e4m3_row_bytes(job->out, job->in, group, true) <= room &&
+           !(job->features & FEATURE_GATED && job->features & FEATURE_ADDED);
+}
+
 static bool fits_e4m3(const struct kernel_row *row, const struct kernel_job *job,
                       const struct cuda_device_info *info) {
     (void)row, (void)info;
-    uint32_t group = job->format.group;
-    uint32_t rows_min = cuda_e4m3_rows_min(job->out, job->in, group, job->has_plain);
-    size_t weights = (size_t)job->out * job->in, room = weights * sizeof(uint16_t);
-    if (!job->has_plain) room -= weights;
-    return job->rows >= rows_min && (!group || job->has_block_scales) &&
-           job->out % CUDA_E4M3_UNIT == 0 && job->in <= CUDA_E4M3_INPUTS &&
-           CUDA_E4M3_UNIT * cuda_e4m3_row_bytes(job->out, job->in, group, true) <= room &&
-           !(job->features & FEATURE_GATED && job->features & FEATURE_ADDED);
+    return job->rows >= cuda_e4m3_rows_min(job->has_plain) && has_room_for_rounded(job);
+}
+
+static bool fits_e4m3_batch(const struct kernel_row *row, const struct kernel_job *job,
+                            const struct cuda_device_info *info) {
+    (void)row;
+    if (job->format.group && job->rows > CUDA_E4M3_BATCH_ROWS_OF_BLOCKS) return false;
+    return job->has_plain && job->rows >= cuda_e4m3_rows_min(true) && has_room_for_rounded(job) &&
+           info->shared_bytes_max >= CUDA_RING_BYTES;
 }
 
 static bool fits_packed_batch(const struct kernel_row *row, const struct kernel_job *job,
@@ -193,6 +204,8 @@ static const struct kernel_row rows[] = {
 
     {OP_LINEAR, KERNEL_PACKED_FEW_ROWS, BY_RULE, DEVICE_ANY, FORMAT_PACKED, CUDA_FEW_ROWS, 0,
      LINEAR_ALL | FEATURE_NORM | FEATURE_ACTIVATION, .takes = fits_packed_few_rows},
+    {OP_LINEAR, KERNEL_E4M3_BATCH, BY_RULE, DEVICE_SM90A, FORMAT_ROUNDED, CUDA_E4M3_BATCH_ROWS, 0,
+     FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS | FEATURE_NORM, .takes = fits_e4m3_batch},
     {OP_LINEAR, KERNEL_E4M3, BY_RULE, DEVICE_SM90A, FORMAT_ROUNDED, 0, 0,
      FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS | FEATURE_NORM, .takes = fits_e4m3},
     {OP_LINEAR, KERNEL_PACKED_BATCH, BY_RULE, DEVICE_SM90A, FORMAT_PACKED, 768, 0,

@@ -24,6 +24,7 @@ enum cuda_kernel {
     KERNEL_FEW_ROWS_RING,
     KERNEL_FEW_ROWS,
     KERNEL_PACKED_FEW_ROWS, // linear/packed_few_rows.cu
+    KERNEL_E4M3_BATCH, // linear/round_rows.cu, then linear/e4m3_batch_sm90.cu
     KERNEL_E4M3, // linear/round_rows.cu, then cuBLASLt
     KERNEL_PACKED_BATCH, // linear/packed_batch_sm90.cu
     KERNEL_UNPACKED, // linear/packed.cu writes the weights as bf16, then a kernel for those runs

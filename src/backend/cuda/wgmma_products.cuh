@@ -98,6 +98,32 @@ __device__ __forceinline__ void multiply_registers(float (&c)[S][4], const uint3
     }
 }
 
+// c[64][8 S] = a[64][32] b[8 S][32]^T of e4m3, plus the old c if `add`. Operands have bytes where
+// those of multiply_shared() have pairs of them.
+#define CODE_PRODUCT(W, REGISTERS, A, B, ADD, ...)                                                 \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\n"                                  \
+                 "wgmma.mma_async.sync.aligned.m64n" W "k32.f32.e4m3.e4m3 {" REGISTERS "}, " A     \
+                 ", " B ", p, 1, 1;\n}"                                                            \
+                 : __VA_ARGS__                                                                     \
+                 : "l"(a), "l"(b), "r"(add))
+template <int S>
+__device__ __forceinline__ void multiply_codes(float (&c)[S][4], uint64_t a, uint64_t b, int add) {
+    static_assert(S == 4 || S == 8 || S == 12 || S == 16, "width");
+    if constexpr (S == 4) {
+        CODE_PRODUCT("32", R0, "%16", "%17", "%18", C16(0));
+    }
+    if constexpr (S == 8) {
+        CODE_PRODUCT("64", R0 ", " R1, "%32", "%33", "%34", C32(0));
+    }
+    if constexpr (S == 12) {
+        CODE_PRODUCT("96", R0 ", " R1 ", " R2, "%48", "%49", "%50", C32(0), C16(8));
+    }
+    if constexpr (S == 16) {
+        CODE_PRODUCT("128", R0 ", " R1 ", " R2 ", " R3, "%64", "%65", "%66", C64(0));
+    }
+}
+
+#undef CODE_PRODUCT
 #undef REGISTER_PRODUCT
 #undef PRODUCT
 #undef R0

@@ -476,39 +476,44 @@ static void test_rows_of_packed_formats(void **state) {
     }
 }
 
-// Where the checkpoint rounds inputs, codes are multiplied by codes: by cuBLASLt, which wants 16
-// outputs at a time and scales of whole outputs or blocks. For few rows it takes too long to write
-// the codes as plain rows first.
+// Where the checkpoint rounds inputs, codes are multiplied by codes: of more rows by cuBLASLt. All
+// want 16 outputs at a time, and scales of whole outputs or blocks. For few rows it takes too long
+// to write the codes as plain rows first.
 static void test_rounded_inputs(void **state) {
     (void)state;
     for (uint32_t group = 0; group <= 128; group += 128) {
-        uint32_t first = group ? CUDA_E4M3_ROWS_OF_BLOCKS : CUDA_E4M3_ROWS;
-        struct kernel_job job = linear_of(first, 4096, 4096, FEATURE_NORM);
+        uint32_t most = group ? CUDA_E4M3_BATCH_ROWS_OF_BLOCKS : CUDA_E4M3_BATCH_ROWS;
+        struct kernel_job job = linear_of(CUDA_FEW_ROWS + 1, 4096, 4096, FEATURE_NORM);
         job.format = (struct weight_format){8, group, 0, WEIGHT_CODE_E4M3, false, true};
         job.has_plain = true;
         job.has_block_scales = group != 0;
-        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3_BATCH);
         job.features = GATED;
-        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3_BATCH);
         // Its gating is SiLU alone.
         job.features = FEATURE_GATED | FEATURE_ACTIVATION;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_BATCH);
         job.features = FEATURE_ADDED | FEATURE_BIAS;
-        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3_BATCH);
         assert_int_equal(kernel_for(&job, &ampere), KERNEL_UNPACKED);
-        job.rows = first - 1;
+        job.rows = CUDA_FEW_ROWS;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_FEW_ROWS);
+        job.rows = most;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3_BATCH);
+        job.rows++;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        job.has_plain = false;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_BATCH);
-        job.rows = 2048;
+        job.rows = CUDA_E4M3_ROWS_NOT_PLAIN - 1;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_BATCH);
+        job.rows++;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        job.has_plain = true, job.rows = 2048;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
         job.features = FEATURE_FLOAT_OUT;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_UNPACKED);
-        job.features = 0;
-        job.has_plain = false;
-        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
-        job.rows = CUDA_E4M3_ROWS_NOT_PLAIN - 1;
-        assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_BATCH);
         // No room for 16 rows beside the plain codes.
-        job.rows = 2048, job.out = 16;
+        job.features = 0, job.has_plain = false, job.out = 16;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_UNPACKED);
         job.out = 4096, job.has_block_scales = false;
         assert_int_equal(kernel_for(&job, &h200), group ? KERNEL_UNPACKED : KERNEL_E4M3);
@@ -518,22 +523,8 @@ static void test_rounded_inputs(void **state) {
         job.format.rounds_inputs = true;
         job.out = 4104;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_UNPACKED);
-    }
-}
-
-// Scales of blocks: large matrices and those of many inputs sooner.
-static void test_rounded_inputs_of_blocks(void **state) {
-    (void)state;
-    static const struct {
-        uint32_t first, out, in;
-    } cases[] = {{65, 6144, 4096}, {33, 24576, 4096}, {9, 4096, 12288}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct kernel_job job = linear_of(cases[i].first, cases[i].out, cases[i].in, PLAIN);
-        job.format = (struct weight_format){8, 128, 0, WEIGHT_CODE_E4M3, false, true};
-        job.has_plain = job.has_block_scales = true;
-        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
-        job.rows--;
-        assert_int_not_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        job.rows = most;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_BATCH);
     }
 }
 
@@ -581,7 +572,6 @@ int main(void) {
         cmocka_unit_test(test_packed_formats),
         cmocka_unit_test(test_rows_of_packed_formats),
         cmocka_unit_test(test_rounded_inputs),
-        cmocka_unit_test(test_rounded_inputs_of_blocks),
         cmocka_unit_test(test_inputs_of_packed_few_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@
 
 enum { ROWS_MAX = 805, FIRST_ROW = 1, FIRST_COL = 128 };
 
-static const uint32_t row_counts[] = {1, 2, 3, 8, 9, 64, 80, 300, ROWS_MAX};
+static const uint32_t row_counts[] = {1, 2, 3, 8, 9, 50, 64, 80, 120, 300, ROWS_MAX};
 
 struct packed_case {
     struct matrix_form form;
@@ -32,7 +32,8 @@ static const struct packed_case cases[] = {
     {{WEIGHT_CODE_E4M3, 128, false, true}, {80, 128}, 640, false},
     {{WEIGHT_CODE_E4M3, 0, false, true}, {160, 96}, 512, false},
     {{WEIGHT_CODE_E4M3, 0, false, true}, {48, 48}, 512, false},
-    {{WEIGHT_CODE_E4M3, 128, false, true}, {128, 128}, CUDA_E4M3_DEEP, true},
+    {{WEIGHT_CODE_E4M3, 128, false, true}, {128, 128}, 8192, true},
+    {{WEIGHT_CODE_E4M3, 128, false, true}, {8576, 128}, 256, true}, // no block shares its inputs
     {{WEIGHT_CODE_INT4, 128, false, false}, {128, 128}, 1024, false},
     {{WEIGHT_CODE_INT4, 128, true, false}, {80, 64}, 512, false},
     {{WEIGHT_CODE_INT4, 64, true, false}, {64, 80}, 384, false},
@@ -136,8 +137,7 @@ static void round_inputs(struct backend *backend, const struct packed_case *c, u
     uint32_t group = c->form.group ? c->form.group : c->in;
     bool has_kernel = backend->queue && cuda_backend_of(backend)->info.encode_tensor_map;
     bool has_scales = !c->form.group || c->shares;
-    uint32_t out = c->out[0] + c->out[1];
-    uint32_t rows_min = cuda_e4m3_rows_min(out, c->in, c->form.group, keeps_plain);
+    uint32_t rows_min = cuda_e4m3_rows_min(keeps_plain);
     if (!c->form.rounds_inputs || rows < rows_min || !has_kernel || !has_scales) return;
     for (uint32_t begin = 0; begin < c->in; begin += group) {
         float largest = 0;

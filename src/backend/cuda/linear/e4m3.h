@@ -1,10 +1,10 @@
 /* Linears of e4m3 weights whose checkpoint asks for rounded inputs (matrix_form.rounds_inputs):
  * rows of x become e4m3 too, and the tensor cores multiply codes by codes. linear/round_rows.cu
- * makes the codes of x, cuBLASLt multiplies.
+ * makes the codes of x. linear/e4m3_batch_sm90.cu multiplies few rows, cuBLASLt more.
  *
- * cuBLASLt wants the codes of weights as plain rows. Linears have them beside their packed form if
- * all of them take no more than a small part of the memory that is left (cuda_e4m3_keep_plain).
- * Else they are written to scratch memory each time. */
+ * Both want the codes of weights as plain rows. Linears have them beside their packed form if all
+ * of them take no more than a small part of the memory that is left (cuda_e4m3_keep_plain). Else
+ * they are written to scratch memory each time, which only many rows are worth. */
 #ifndef BACKEND_CUDA_LINEAR_E4M3_H
 #define BACKEND_CUDA_LINEAR_E4M3_H
 
@@ -17,18 +17,14 @@ extern "C" {
 enum {
     CUDA_E4M3_UNIT = 16, // rows that cuBLASLt takes a multiple of
     CUDA_E4M3_INPUTS = 32768, // most inputs
-    // The fewest rows. Fewer are faster by linear/packed_batch_sm90.cu.
-    CUDA_E4M3_ROWS = 65, // scales of outputs
-    CUDA_E4M3_ROWS_OF_BLOCKS = 65, // scales of blocks, none of the next two
-    CUDA_E4M3_ROWS_LARGE = 33, // scales of blocks, >= CUDA_E4M3_LARGE weights
-    CUDA_E4M3_ROWS_DEEP = 9, // scales of blocks, >= CUDA_E4M3_DEEP inputs
-    CUDA_E4M3_ROWS_NOT_PLAIN = 257, // codes are written as plain rows first
+    // The most rows of linear/e4m3_batch_sm90.cu. More are faster by cuBLASLt.
+    CUDA_E4M3_BATCH_ROWS = 128, // scales of outputs
+    CUDA_E4M3_BATCH_ROWS_OF_BLOCKS = 64,
+    CUDA_E4M3_ROWS_NOT_PLAIN = 257, // the fewest where codes are written as plain rows first
     // Of x behind a norm: from so many on blocks take several rows (linear/round_rows.cu), if a row
     // has no more than so many inputs.
     CUDA_E4M3_MANY_ROWS = 2048,
     CUDA_E4M3_MANY_INPUTS = 16384,
-    CUDA_E4M3_LARGE = 64 << 20, // weights
-    CUDA_E4M3_DEEP = 8192, // inputs
 };
 
 // Rows of x as codes. A scale is that of a group of CUDA_PACKED_BLOCK inputs of a row, or that of a
@@ -38,15 +34,6 @@ struct cuda_rounded_rows {
     float *scales; // dev [in / CUDA_PACKED_BLOCK][scales_stride], or [rows]
     uint32_t scales_stride; // 0: a scale for each row
 };
-
-// The fewest rows of x that are rounded.
-static inline uint32_t cuda_e4m3_rows_min(uint32_t out, uint32_t in, uint32_t group,
-                                          bool has_plain) {
-    if (!has_plain) return CUDA_E4M3_ROWS_NOT_PLAIN;
-    if (!group) return CUDA_E4M3_ROWS;
-    if (in >= CUDA_E4M3_DEEP) return CUDA_E4M3_ROWS_DEEP;
-    return (size_t)out * in >= CUDA_E4M3_LARGE ? CUDA_E4M3_ROWS_LARGE : CUDA_E4M3_ROWS_OF_BLOCKS;
-}
 
 static inline uint32_t cuda_e4m3_padded(uint32_t rows) {
     return (rows + CUDA_E4M3_UNIT - 1) / CUDA_E4M3_UNIT * CUDA_E4M3_UNIT;
@@ -65,6 +52,18 @@ static inline size_t cuda_e4m3_row_bytes(uint32_t out, uint32_t in, uint32_t gro
 void cuda_round_rows_launch(const struct cuda_rounded_rows *to,
                             const struct cuda_few_rows_linear *args, const void *gate_up,
                             const struct cuda_device_info *info, cudaStream_t stream);
+
+// The fewest rows of x that are rounded, behind those of linear/packed_few_rows.cu.
+static inline uint32_t cuda_e4m3_rows_min(bool has_plain) {
+    return has_plain ? CUDA_FEW_ROWS + 1 : CUDA_E4M3_ROWS_NOT_PLAIN;
+}
+
+// linear/e4m3_batch_sm90.cu: writes bf16 [task->rows][out] to `out`, or adds it if task->is_added.
+// task->linear has `plain`. `split` blocks, 1 to CUDA_BATCH_SPLIT_MAX, divide the inputs among
+// them; 0 chooses. Returns false if the device refuses the launch, and clears the error then.
+bool cuda_e4m3_batch_launch(const struct cuda_linear_task *task, const struct cuda_rounded_rows *x,
+                            void *out, uint32_t split, const struct cuda_device_info *info,
+                            cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -52,12 +52,13 @@ static void *take(struct room *room, size_t bytes) {
     return memory;
 }
 
-// cuBLASLt's rows, and where they go.
+// The rows of one product, and where they go.
 struct product {
     struct cuda_linear_task task;
     struct cuda_rounded_rows x;
     size_t out_bytes; // of the task's own rows as bf16 [rows][out]
-    bool is_ragged; // rows were added, so that the result goes to scratch memory first
+    bool is_batch; // linear/e4m3_batch_sm90.cu, which takes any count of rows
+    bool is_ragged; // cuBLASLt: rows were added, so that the result goes to scratch memory first
     bool leaves_gating;
 };
 
@@ -67,8 +68,10 @@ static bool copy(struct cuda_backend *cuda, void *to, const void *from, size_t b
 
 static bool multiply(struct cuda_backend *cuda, const struct product *p, void *ragged) {
     struct cuda_linear_task padded = p->task;
-    if (!p->is_ragged) {
-        void *to = padded.is_gated ? padded.scratch : padded.out;
+    void *to = padded.is_gated ? padded.scratch : padded.out;
+    if (p->is_batch) {
+        if (!cuda_e4m3_batch_launch(&padded, &p->x, to, 0, &cuda->info, cuda->stream)) return false;
+    } else if (!p->is_ragged) {
         if (!cuda_gemm_run_e4m3(cuda->gemm, &padded, &p->x, to, cuda->stream)) return false;
     } else {
         padded.rows = cuda_e4m3_padded(padded.rows);
@@ -92,14 +95,15 @@ static uint32_t rows_of_turn(uint32_t rows, size_t fit) {
 }
 
 void cuda_e4m3_run(struct cuda_backend *cuda, const struct cuda_few_rows_linear *few,
-                   const struct cuda_linear_task *task) {
+                   const struct cuda_linear_task *task, bool is_batch) {
     const struct cuda_linear_view *v = &task->linear;
     uint32_t columns = task->is_gated ? v->out / 2 : v->out;
     struct room room = {cuda->unpacked, cuda->unpacked_bytes};
-    bool is_ragged = task->rows % CUDA_E4M3_UNIT != 0;
+    bool is_ragged = !is_batch && task->rows % CUDA_E4M3_UNIT != 0;
     size_t row_bytes = cuda_e4m3_row_bytes(v->out, v->in, v->group, is_ragged);
     const char *gate_up = cuda->step.gate_up;
     struct product part = {.task = *task,
+                           .is_batch = is_batch,
                            .leaves_gating = task->is_gated && cuda->step.leaves_gating};
     struct cuda_few_rows_linear x = *few;
     if (!v->plain) {
@@ -112,7 +116,7 @@ void cuda_e4m3_run(struct cuda_backend *cuda, const struct cuda_few_rows_linear 
         struct room own = room;
         uint32_t rows = task->rows - done < rows_max ? task->rows - done : rows_max;
         uint32_t padded = cuda_e4m3_padded(rows);
-        part.is_ragged = padded != rows;
+        part.is_ragged = !is_batch && padded != rows;
         part.out_bytes = (size_t)rows * v->out * sizeof(uint16_t);
         part.task.rows = rows;
         part.task.out = (char *)task->out + (size_t)done * columns * sizeof(uint16_t);

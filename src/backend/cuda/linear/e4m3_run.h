@@ -8,9 +8,9 @@
 
 // `few` has x and its norm, `task` the same linear and its result. If cuda->step.leaves_gating, a
 // gated result stays gate and up in task->scratch, and is remembered in cuda->step.gate_up for the
-// next call, whose x it is.
+// next call, whose x it is. `is_batch`: linear/e4m3_batch_sm90.cu multiplies, not cuBLASLt.
 void cuda_e4m3_run(struct cuda_backend *cuda, const struct cuda_few_rows_linear *few,
-                   const struct cuda_linear_task *task);
+                   const struct cuda_linear_task *task, bool is_batch);
 // Notes a new linear, if its codes are of use as plain rows.
 void cuda_e4m3_wait(struct cuda_backend *cuda, struct linear *linear);
 // Forgets a linear that is to be freed.

@@ -153,8 +153,11 @@ static void run(struct cuda_backend *cuda, const struct kernel_row *row,
     case KERNEL_PACKED_FEW_ROWS:
         cuda_packed_few_rows_launch(few, &cuda->info, cuda->stream);
         break;
+    case KERNEL_E4M3_BATCH:
+        cuda_e4m3_run(cuda, few, &task, true);
+        break;
     case KERNEL_E4M3:
-        cuda_e4m3_run(cuda, few, &task);
+        cuda_e4m3_run(cuda, few, &task, false);
         break;
     case KERNEL_PACKED_BATCH:
         if (!cuda_packed_batch_launch(&task, 0, &cuda->info, cuda->stream)) {
@@ -201,6 +204,10 @@ static const struct kernel_row *row_of_project_out(const struct cuda_backend *cu
     return row_for(cuda, &job);
 }
 
+static bool rounds_rows(const struct kernel_row *row) {
+    return row->kernel == KERNEL_E4M3_BATCH || row->kernel == KERNEL_E4M3;
+}
+
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     bool is_silu = args->activation == ACTIVATION_SILU;
@@ -214,9 +221,8 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
     if (!has_norm) row = row_for(cuda, &plain);
     if (!is_silu && !(row->features & FEATURE_ACTIVATION)) return false;
     if (args->norm && !has_norm) run_norm(cuda, args);
-    cuda->step.leaves_gating =
-        args->is_gated && args->reader && row->kernel == KERNEL_E4M3 &&
-        row_of_project_out(cuda, args->reader, args->rows)->kernel == KERNEL_E4M3;
+    cuda->step.leaves_gating = args->is_gated && args->reader && rounds_rows(row) &&
+                               rounds_rows(row_of_project_out(cuda, args->reader, args->rows));
     cuda->step.is_compact = row->kernel == KERNEL_FEW_ROWS_SM90;
     const struct cuda_few_rows_linear few = {.linear = cuda_linear_view_of(args->linear),
                                              .x = has_norm ? args->residual : args->hidden,
