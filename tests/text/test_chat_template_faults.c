@@ -13,9 +13,11 @@ static const char config[] =
     "{\"model_max_length\": 1000000000000000019884624838656, \"bos_token\": {\"content\": "
     "\"<s>\"}, \"additional_special_tokens\": [\"<a>\", {\"content\": \"<b>\"}], "
     "\"chat_template\": [{\"name\": \"default\", \"template\": \"{{ bos_token }}{% for m in "
-    "messages %}{{ m.content + '' }}{% endfor %}\"}, {\"name\": \"tool_use\", \"template\": "
+    "messages %}{{ m.content + '' }}{% endfor %}{% if documents %}{% endif %}\"}, {\"name\": "
+    "\"tool_use\", \"template\": "
     "\"{% for m in messages %}{% if m.content is string %}{{ m.content }}{% endif %}{% for c in "
-    "m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}\"}]}";
+    "m.tool_calls or tools and [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor "
+    "%}\"}]}";
 
 static const char chat[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, "
