@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text/blank.h"
+#include "base/text/c_locale.h"
 
 // What jansson 2.14 allocates on a 64-bit machine, glibc's headers and rounding included.
 static const size_t object_bytes = 224; // with 8 buckets
@@ -13,10 +14,6 @@ static const size_t string_bytes = 80; // without the length of its text
 static const size_t number_bytes = 32;
 static const size_t member_bytes = 48; // on top of a string as long as its key
 static const size_t place_bytes = 24; // a growing list doubles: its old and its new copy
-
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
 
 // Ends a token that is not a string.
 static bool is_delimiter(char c) {
@@ -37,7 +34,7 @@ static bool is_big(const char *token, size_t len) {
     size_t num_digits = len - is_negative;
     if (num_digits < LIMIT_DIGITS || digits[0] == '0') return false;
     for (size_t i = 0; i < num_digits; i++) {
-        if (!is_digit(digits[i])) return false;
+        if (!c_locale_is_digit(digits[i])) return false;
     }
     if (num_digits > LIMIT_DIGITS) return true;
     return memcmp(digits, is_negative ? min : max, LIMIT_DIGITS) > 0;

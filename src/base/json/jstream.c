@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/text/blank.h"
+#include "base/text/c_locale.h"
 
 _Static_assert(JREAD_DEPTH_MAX <= 64, "`objects` has a bit for each level");
 
@@ -28,10 +29,6 @@ enum {
     AFTER_EXPONENT_SIGN,
     IN_EXPONENT,
 };
-
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
 
 static enum jstream_event to(struct jstream *json, uint8_t state, enum jstream_event event) {
     json->state = state;
@@ -85,12 +82,12 @@ static enum jstream_event begin_value(struct jstream *json, char byte) {
     default:
         break;
     }
-    return is_digit(byte) ? to(json, IN_INTEGER, JSTREAM_SCALAR_BEGIN) : JSTREAM_BAD;
+    return c_locale_is_digit(byte) ? to(json, IN_INTEGER, JSTREAM_SCALAR_BEGIN) : JSTREAM_BAD;
 }
 
 static enum jstream_event push_string(struct jstream *json, char byte) {
     if (json->state == IN_HEX) {
-        if (!is_digit(byte) && !((byte | 0x20) >= 'a' && (byte | 0x20) <= 'f')) return JSTREAM_BAD;
+        if (c_locale_hex_value(byte) < 0) return JSTREAM_BAD;
         return to(json, --json->hex_left ? IN_HEX : IN_STRING, JSTREAM_MORE);
     }
     if (json->state == IN_ESCAPE) {
@@ -144,7 +141,7 @@ static enum jstream_event end_number(struct jstream *json, char byte) {
 }
 
 static enum jstream_event push_number(struct jstream *json, char byte) {
-    bool digit = is_digit(byte);
+    bool digit = c_locale_is_digit(byte);
     switch (json->state) {
     case AFTER_MINUS:
         if (byte == '0') return to(json, AFTER_ZERO, JSTREAM_MORE);

@@ -36,5 +36,11 @@ static inline bool c_locale_is_digit(int c) {
 static inline bool c_locale_is_alnum(int c) {
     return c_locale_is_alpha(c) || c_locale_is_digit(c);
 }
+// -1: not a hexadecimal digit.
+static inline int c_locale_hex_value(int c) {
+    if (c_locale_is_digit(c)) return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
 
 #endif

@@ -10,7 +10,7 @@ json_t *convert_begin(struct api_request *request, json_t *messages, const char 
 // Its content: text, or a list of text blocks of whatever API; a block of another kind is refused.
 bool convert_content(struct api_request *request, json_t *message, const json_t *content,
                      const char *param);
-// Both.
+// Appends a message with a role and its content.
 bool convert_message(struct api_request *request, json_t *messages, const char *role,
                      const json_t *content, const char *param);
 // Adds a tool call to an assistant's message. `arguments` is an object, JSON text or NULL.

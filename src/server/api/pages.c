@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/json/jread.h"
+#include "base/text/c_locale.h"
 #include "checkpoint/checkpoint.h"
 #include "server/api/endpoints.h"
 #include "server/loop/api.h"
@@ -222,18 +223,12 @@ void page_openapi(struct api *api, const struct request_info *info, struct http_
                        asset_openapi_json.len);
 }
 
-static int hex_value(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 // Clients write the / of a model's name as it is or as %2F.
 static void decode_name(const char *name, char *out, size_t size) {
     size_t len = 0;
     while (*name && *name != '?' && len + 1 < size) {
-        int high = name[0] == '%' ? hex_value(name[1]) : -1;
-        int low = high >= 0 ? hex_value(name[2]) : -1;
+        int high = name[0] == '%' ? c_locale_hex_value(name[1]) : -1;
+        int low = high >= 0 ? c_locale_hex_value(name[2]) : -1;
         bool is_code = low >= 0 && (high || low);
         out[len++] = is_code ? (char)(high * 16 + low) : *name;
         name += is_code ? 3 : 1;

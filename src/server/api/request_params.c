@@ -81,11 +81,6 @@ bool request_params_unsupported(struct api_request *request, const char *key, co
     return api_error_set(&request->error, 400, "unsupported", key, "%s is not supported yet", what);
 }
 
-static bool is_empty(const json_t *value) {
-    return json_is_false(value) || (json_is_array(value) && !json_array_size(value)) ||
-           (json_is_string(value) && !json_string_length(value));
-}
-
 // False without memory too: the member is then refused.
 static bool is_one_of(const char *list, const json_t *value) {
     json_t *neutral = NULL;
@@ -115,7 +110,7 @@ static bool refuse_unsupported(struct api_request *request) {
         const struct member *member = &not_built[i];
         const json_t *value = body_get(request, member->name);
         if (!value) continue;
-        if (member->neutral ? is_one_of(member->neutral, value) : is_empty(value)) continue;
+        if (member->neutral ? is_one_of(member->neutral, value) : body_is_nothing(value)) continue;
         return request_params_unsupported(request, member->name, member->name);
     }
     return check_window(request);
@@ -124,7 +119,7 @@ static bool refuse_unsupported(struct api_request *request) {
 bool request_params_refuse(struct api_request *request, const char *const *keys, size_t num_keys) {
     for (size_t i = 0; i < num_keys; i++) {
         const json_t *value = body_get(request, keys[i]);
-        if (!value || is_empty(value)) continue;
+        if (body_is_nothing(value)) continue;
         return api_error_set(&request->error, 400, "unsupported", keys[i],
                              "%s is not supported here", keys[i]);
     }

@@ -154,11 +154,6 @@ static bool refuse_include(struct api_request *request) {
     return true;
 }
 
-static bool is_word(const json_t *value, const char *word) {
-    const char *text = json_string_value(value);
-    return text && strcmp(text, word) == 0;
-}
-
 static bool convert_text(struct api_request *request) {
     const json_t *text = body_get(request, "text"), *format = jread_get(text, "format");
     const json_t *verbosity = jread_get(text, "verbosity");
@@ -166,7 +161,7 @@ static bool convert_text(struct api_request *request) {
     if (text && !convert_check_members(request, "text", text, known, ARRAY_LEN(known))) {
         return false;
     }
-    if (verbosity && !is_word(verbosity, "medium")) {
+    if (verbosity && !body_is_word(verbosity, "medium")) {
         return request_params_unsupported(request, "text", "a verbosity other than medium");
     }
     return structured_convert(request, "text", format);
@@ -194,7 +189,7 @@ static bool refuse_state(struct api_request *request) {
         return body_wrong_type(request, "metadata", metadata, "an object");
     }
     const json_t *truncation = body_get(request, "truncation");
-    if (truncation && !is_word(truncation, "disabled")) {
+    if (truncation && !body_is_word(truncation, "disabled")) {
         return request_params_unsupported(request, "truncation",
                                           "a truncation other than disabled");
     }

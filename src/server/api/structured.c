@@ -28,18 +28,6 @@ static bool set_found(struct api_request *request, struct found *found, const ch
                              found->member, member);
 }
 
-static bool is_word(const json_t *value, const char *word) {
-    const char *text = json_string_value(value);
-    return text && strcmp(text, word) == 0;
-}
-
-// Values that ask for nothing. An empty object does: as a schema it asks for JSON.
-static bool is_nothing(const json_t *value) {
-    return !value || json_is_null(value) || json_is_false(value) ||
-           (json_is_string(value) && !json_string_length(value)) ||
-           (json_is_array(value) && !json_array_size(value));
-}
-
 // response_format's {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}.
 static bool find_schema(struct api_request *request, const json_t *format, struct found *found) {
     json_t *wrapper = json_object_get(format, "json_schema");
@@ -58,16 +46,16 @@ static bool find_response_format(struct api_request *request, struct found *foun
         return body_wrong_type(request, "response_format", format, "an object");
     }
     const json_t *type = json_object_get(format, "type");
-    if (is_word(type, "text")) return true;
-    if (is_word(type, "json_object")) {
+    if (body_is_word(type, "text")) return true;
+    if (body_is_word(type, "json_object")) {
         // llama-server's form has a schema here.
         json_t *schema = jread_get(format, "schema");
         if (schema)
             return set_found(request, found, "response_format", "json", json_incref(schema));
         return set_found(request, found, "response_format", "json_object", json_true());
     }
-    if (is_word(type, "json_schema")) return find_schema(request, format, found);
-    if (is_word(type, "structural_tag")) {
+    if (body_is_word(type, "json_schema")) return find_schema(request, format, found);
+    if (body_is_word(type, "structural_tag")) {
         return set_found(request, found, "response_format", "structural_tag", json_incref(format));
     }
     return api_error_invalid(&request->error, "response_format",
@@ -78,8 +66,8 @@ static bool find_response_format(struct api_request *request, struct found *foun
 // Ollama's: "json" or a schema.
 static bool find_format(struct api_request *request, struct found *found) {
     json_t *format = body_get(request, "format");
-    if (is_nothing(format)) return true;
-    if (is_word(format, "json")) {
+    if (body_is_nothing(format)) return true;
+    if (body_is_word(format, "json")) {
         return set_found(request, found, "format", "json_object", json_true());
     }
     if (!jread_is_object(format)) {
@@ -100,7 +88,7 @@ static bool find_others(struct api_request *request, struct found *found) {
     };
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         json_t *value = body_get(request, others[i].member);
-        if (is_nothing(value)) continue;
+        if (body_is_nothing(value)) continue;
         if (!set_found(request, found, others[i].member, others[i].key, json_incref(value))) {
             return false;
         }
@@ -140,12 +128,12 @@ bool structured_read(struct api_request *request) {
 
 bool structured_convert(struct api_request *request, const char *member, const json_t *format) {
     const json_t *type = jread_get(format, "type");
-    if (!format || json_is_null(format) || is_word(type, "text")) return true;
-    if (is_word(type, "json_object")) {
+    if (!format || json_is_null(format) || body_is_word(type, "text")) return true;
+    if (body_is_word(type, "json_object")) {
         return convert_set(request, "response_format", json_pack("{s:s}", "type", "json_object"));
     }
     json_t *schema = json_object_get(format, "schema");
-    if (!is_word(type, "json_schema") || !schema) {
+    if (!body_is_word(type, "json_schema") || !schema) {
         return api_error_invalid(&request->error, member,
                                  "%s has no known format, want {\"type\": \"json_schema\", "
                                  "\"schema\": {...}}",

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/text/blank.h"
+#include "base/text/c_locale.h"
 
 enum {
     KEYWORD, // before or in an argument's name, or the call's end
@@ -64,10 +65,6 @@ static enum notation_end take_word(struct python_notation *n, char byte) {
 
 // ---- names, numbers and words ----
 
-static bool is_digit(char byte) {
-    return byte >= '0' && byte <= '9';
-}
-
 static bool is_letter(char byte) {
     return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || byte == '_' ||
            (unsigned char)byte >= 0x80;
@@ -75,7 +72,7 @@ static bool is_letter(char byte) {
 
 bool python_notation_is_key(const char *text) {
     size_t len = 0;
-    while (is_letter(text[len]) || (len && is_digit(text[len]))) len++;
+    while (is_letter(text[len]) || (len && c_locale_is_digit(text[len]))) len++;
     return len && len <= PYTHON_WORD_MAX && !text[len];
 }
 
@@ -90,7 +87,7 @@ static void end_keyword(struct python_notation *n, struct python_out *out) {
 
 static enum notation_end feed_keyword(struct python_notation *n, char byte,
                                       struct python_out *out) {
-    if (n->state == KEYWORD && (is_letter(byte) || (n->word_len && is_digit(byte)))) {
+    if (n->state == KEYWORD && (is_letter(byte) || (n->word_len && c_locale_is_digit(byte)))) {
         return take_word(n, byte);
     }
     if (byte == '=' && n->word_len) {
@@ -109,7 +106,9 @@ static enum notation_end feed_keyword(struct python_notation *n, char byte,
 // many there are.
 static size_t copy_digits(const char *word, size_t *at, struct python_out *out) {
     size_t count = 0;
-    for (; is_digit(word[*at]) || (word[*at] == '_' && count && is_digit(word[*at + 1])); ++*at) {
+    for (; c_locale_is_digit(word[*at]) ||
+           (word[*at] == '_' && count && c_locale_is_digit(word[*at + 1]));
+         ++*at) {
         if (word[*at] == '_') continue;
         write_bytes(out, word + *at, 1);
         count++;
@@ -126,7 +125,7 @@ static bool write_based(const char *word, struct python_out *out) {
         if (*c != '_') digits[len++] = *c;
     }
     digits[len] = '\0';
-    bool is_bare = len && (is_digit(digits[0]) || (base == 16 && is_letter(digits[0])));
+    bool is_bare = len && (c_locale_is_digit(digits[0]) || (base == 16 && is_letter(digits[0])));
     if (!is_bare || strspn(digits, "0") + 64 < len) return false;
     unsigned long long value = strtoull(digits, &end, base);
     if (*end || (base == 16 && len > strspn(digits, "0") + 16)) return false;
@@ -319,7 +318,8 @@ static enum notation_end feed_value(struct python_notation *n, char byte, struct
     }
     if (n->is_key) return NOTATION_BROKEN;
     if (byte == '[' || byte == '{') return open_group(n, byte, out);
-    bool is_word = is_letter(byte) || is_digit(byte) || byte == '-' || byte == '+' || byte == '.';
+    bool is_word =
+        is_letter(byte) || c_locale_is_digit(byte) || byte == '-' || byte == '+' || byte == '.';
     if (!is_word) return NOTATION_BROKEN;
     n->state = WORD;
     return take_word(n, byte);

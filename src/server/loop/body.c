@@ -96,6 +96,17 @@ json_t *body_get(struct api_request *request, const char *key) {
     return value;
 }
 
+bool body_is_word(const json_t *value, const char *word) {
+    const char *text = json_string_value(value);
+    return text && strcmp(text, word) == 0;
+}
+
+bool body_is_nothing(const json_t *value) {
+    return !value || json_is_null(value) || json_is_false(value) ||
+           (json_is_string(value) && !json_string_length(value)) ||
+           (json_is_array(value) && !json_array_size(value));
+}
+
 bool body_wrong_type(struct api_request *request, const char *key, const json_t *value,
                      const char *want) {
     return api_error_set(&request->error, 400, "invalid_type", key, "%s is %s, want %s", key,

@@ -16,6 +16,11 @@ bool body_bool(struct api_request *request, const char *key, bool *out);
 bool body_int(struct api_request *request, const char *key, int64_t min, int64_t max, int64_t *out);
 // *out borrows from the body. NUL characters are refused.
 bool body_string(struct api_request *request, const char *key, const char **out);
+// The value is this string.
+bool body_is_word(const json_t *value, const char *word);
+// The value asks for nothing: absent, null, false, or an empty text or list. An empty object asks
+// for something: as a schema it stands for any JSON.
+bool body_is_nothing(const json_t *value);
 // "is 5, want a string"
 bool body_wrong_type(struct api_request *request, const char *key, const json_t *value,
                      const char *want);

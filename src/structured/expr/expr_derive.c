@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/c_locale.h"
 #include "structured/expr/expr_internal.h"
 
 static const struct expr_node *node_of(const struct exprs *exprs, uint32_t e) {
@@ -53,12 +54,6 @@ static void memo_put(struct exprs *exprs, uint64_t key, uint32_t value) {
 
 // ---- JSON strings ----
 
-static int hex_value(unsigned char byte) {
-    if (byte >= '0' && byte <= '9') return byte - '0';
-    byte |= 0x20;
-    return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
-}
-
 // The text behind the character in `e`.
 static uint32_t derive_char(struct exprs *exprs, uint32_t e, uint32_t c) {
     struct expr_utf8_range range[EXPR_UTF8_RANGES_MAX];
@@ -91,7 +86,7 @@ static bool is_low_half(uint32_t unit) {
 }
 
 static uint32_t derive_json_hex(struct exprs *exprs, struct expr_node node, unsigned char byte) {
-    int digit = hex_value(byte);
+    int digit = c_locale_hex_value(byte);
     if (digit < 0) return EXPR_NOTHING;
     uint32_t high = node.c >> 16, unit = (node.c & 0xffff) << 4 | (uint32_t)digit;
     if (node.b < 3) {

@@ -233,19 +233,13 @@ void schema_refs_fini(struct schema_refs *refs) {
 
 // ---- resolution ----
 
-static int hex_value(char c) {
-    if (c_locale_is_digit(c)) return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 // One part of a pointer, up to "/": %2F, ~0 and ~1 decoded. Returns its length in `out`.
 static size_t decode_part(const char **at, char *out) {
     size_t len = 0;
     const char *in = *at;
     while (*in && *in != '/') {
-        if (*in == '%' && hex_value(in[1]) >= 0 && hex_value(in[2]) >= 0) {
-            out[len++] = (char)(hex_value(in[1]) * 16 + hex_value(in[2]));
+        if (*in == '%' && c_locale_hex_value(in[1]) >= 0 && c_locale_hex_value(in[2]) >= 0) {
+            out[len++] = (char)(c_locale_hex_value(in[1]) * 16 + c_locale_hex_value(in[2]));
             in += 3;
         } else {
             out[len++] = *in++;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text/blank.h"
+#include "base/text/c_locale.h"
 #include "base/text/utf8.h"
 
 enum { FRAMES_MAX = 1 << 20, VALUES_MAX = 1 << 20, NODES_MAX = 1 << 22 };
@@ -366,13 +367,9 @@ static bool finish_number(struct unique_log *log, struct unique_position *positi
     return finish_value(log, position, hash_of('0', &hash), UNIQUE_INSIDE);
 }
 
-static bool is_digit(unsigned char byte) {
-    return byte >= '0' && byte <= '9';
-}
-
 // False: the byte is not of the number.
 static bool step_number(struct unique_position *position, unsigned char byte) {
-    if (is_digit(byte)) {
+    if (c_locale_is_digit(byte)) {
         add_digit(position, byte - '0');
     } else if (byte == '.') {
         position->in_fraction = true;
@@ -412,7 +409,7 @@ static void begin_value(struct unique_log *log, struct unique_position *position
         position->mode = UNIQUE_WORD;
         position->letters_left = byte == 'f' ? 4 : 3;
         add_to(&position->hash, byte);
-    } else if (byte == '-' || is_digit(byte)) {
+    } else if (byte == '-' || c_locale_is_digit(byte)) {
         position->mode = UNIQUE_NUMBER;
         position->is_negative = position->in_fraction = position->in_exponent = false;
         position->exponent_is_negative = position->has_digits = false;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json/jread.h"
+#include "base/text/c_locale.h"
 #include "text/tokenizer/tokenizer_parts.h"
 
 struct loading {
@@ -96,17 +97,11 @@ static enum status load_metaspace(struct loading *loading, const json_t *compone
     return status;
 }
 
-static int hex_value(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 // The value of a byte token's text, <0x41>; -1: it is none. As in Hugging Face the first digit may
 // be a plus sign, which counts as 0.
 static int byte_value(const char *text, size_t len) {
     if (len != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
-    int high = text[3] == '+' ? 0 : hex_value(text[3]), low = hex_value(text[4]);
+    int high = text[3] == '+' ? 0 : c_locale_hex_value(text[3]), low = c_locale_hex_value(text[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 

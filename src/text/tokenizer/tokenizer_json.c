@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/text/c_locale.h"
 #include "base/text/utf8.h"
 
 // Finds the big values. Where a key comes twice, only the first value is cut out, so that jansson
@@ -84,13 +85,9 @@ static bool hex4(const char *p, const char *end, uint32_t *value) {
     if (end - p < 4) return false;
     *value = 0;
     for (int i = 0; i < 4; i++) {
-        char c = p[i];
-        uint32_t digit = c >= '0' && c <= '9'   ? (uint32_t)(c - '0')
-                         : c >= 'a' && c <= 'f' ? (uint32_t)(c - 'a' + 10)
-                         : c >= 'A' && c <= 'F' ? (uint32_t)(c - 'A' + 10)
-                                                : 16;
-        if (digit == 16) return false;
-        *value = *value << 4 | digit;
+        int digit = c_locale_hex_value(p[i]);
+        if (digit < 0) return false;
+        *value = *value << 4 | (uint32_t)digit;
     }
     return true;
 }
