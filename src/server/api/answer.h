@@ -18,7 +18,7 @@ void answer_write_prompt_ids(struct json_out *out, const struct prompt *prompt);
 void answer_write_timings(struct json_out *out, const struct choice *choice);
 // "finish_reason":"stop","stop_reason":"END": null while it goes on.
 void answer_write_finish(struct json_out *out, const struct choice *choice, const char *reason);
-// stop, length, abort
+// "stop", "length" or "abort".
 const char *answer_finish_name(const struct choice *choice);
 // endpoint->collect of chats: the delta's parts go to choice->blocks.
 bool answer_collect(struct choice *choice, const struct choice_delta *delta);
@@ -27,8 +27,8 @@ struct answer_target {
     struct choice *choice;
     struct json_out *out;
 };
-// Divides a delta of a chat's stream, whose parts `write` gets: the text of a part once, however
-// many tokens bring it. Its fault is out's.
+// Divides a delta of a chat's stream into its parts and hands each to `write`: the text of a part
+// once, however many tokens bring it. A failure is noted in `out`.
 void answer_split(struct choice *choice, const struct choice_delta *delta, chat_event_fn write,
                   struct json_out *out);
 // Whether the event is the first of another block than the last of choice->blocks.
@@ -37,11 +37,12 @@ bool answer_begins_block(const struct choice *choice, const struct chat_event *e
 // character becomes an event without text for the open block, so that clients see when tokens come.
 void answer_split_blocks(struct choice *choice, const struct choice_delta *delta,
                          chat_event_fn write, struct json_out *out);
+// An event of a stream: its data, which the caller writes, is between the two.
 void answer_begin_event(struct json_out *out);
 // A chunk up to the index of its choice: data: {"id":...,"choices":[{"index":0
 void answer_begin_chunk(struct json_out *out, const struct choice *choice, const char *object);
 void answer_end_event(struct json_out *out);
-void answer_write_done(struct json_out *out);
+void answer_write_done(struct json_out *out); // data: [DONE]
 // endpoint->write_error of OpenAI's streams.
 void answer_write_stream_error(struct api_request *request, const struct api_error *error,
                                struct json_out *out);

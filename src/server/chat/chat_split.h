@@ -34,9 +34,9 @@ typedef enum status (*chat_event_fn)(void *user_data, const struct chat_event *e
 
 struct chat_split_options {
     bool splits_reasoning; // else it and its tags are content
-    bool drops_reasoning;
+    bool drops_reasoning; // no event tells of it
     const struct tool_format *format; // NULL: calls are content
-    bool calls_are_text; // of the format only the marks around text are left out
+    bool calls_are_text; // calls stay content; only the format's marks around text are removed
     json_t *tools; // of the chat, whose parameters say what values in tags are; borrowed by create
     bool one_call; // calls after the first are dropped
     bool has_channels; // the model's answers are as harmony.h says

@@ -158,8 +158,8 @@ static void begin_object(struct tool_calls *calls, uint8_t state) {
 
 // Feed functions take a byte; true: the byte is the next state's.
 
-// Whether the byte goes on, or begins, a mark. A whole one before a call decides the state; one
-// around text is left out.
+// Whether the byte begins a mark, or continues the one that `held` ends with. A whole mark before a
+// call decides the state; a whole one around text is removed.
 static bool take_mark(struct tool_calls *calls, char byte) {
     const struct tool_format *format = calls->options.format;
     const char *const marks[] = {calls->options.only_text ? NULL : format->mark,

@@ -56,7 +56,7 @@ struct tool_calls_options {
     uint64_t seed; // decides the calls' ids: a random number for each answer
     tool_event_fn emit;
     void *user_data;
-    bool only_text; // calls are text too: only marks around text are left out
+    bool only_text; // calls stay text; only the format's marks around text are removed
 };
 
 // One answer's. Its members are tool_calls.c's.

@@ -4,7 +4,7 @@
  * next request. While a request is answered none runs, but a reader that takes nothing for
  * HTTP_WRITE_SECONDS, or lets HTTP_OUTPUT_BYTES_MAX of a stream pile up, loses the connection. With
  * as much of earlier answers unread, no further request of the connection is begun. A client that
- * closes its side of the connection is gone, also when it closes only that side. */
+ * closes only its sending side of the connection counts as gone too. */
 #ifndef SERVER_HTTP_CONN_H
 #define SERVER_HTTP_CONN_H
 

@@ -153,7 +153,7 @@ static void take_held(struct api_request *request) {
 static void handle_prepared(struct loop_message *message) {
     struct api_request *request = (struct api_request *)(void *)message;
     request->is_prepared = true;
-    // All that is left of it otherwise is in a few short members.
+    // Otherwise a few short members are all that is left of the body.
     if (!request->keeps_members) uncount_body(request);
     request->is_busy = true;
     memcpy(request->info.ignored, request->ignored, sizeof request->ignored);

@@ -51,7 +51,7 @@ struct prompt {
     // The pool's, before the engine has it; constant after it.
     int32_t *ids; // [num_ids]
     size_t num_ids;
-    char *echo; // [echo_len] what the answers' texts begin with, of the library; NULL: nothing
+    char *echo; // [echo_len] what the answers' texts begin with; NULL: nothing. Owned
     size_t echo_len;
     struct nvllm_sampling_params sampling; // owns no lists: those are the request's
     uint64_t engine_id; // valid once request->num_added is larger than the prompt's index
@@ -158,11 +158,11 @@ struct api_request {
     struct buf body; // JSON, until it is parsed
     json_t *root; // after the job what body_forget leaves
     size_t memory_left; // bytes for trees of JSON texts in the body (api/parsed.h)
-    bool keeps_members; // that may be as large as the body was
+    bool keeps_members; // body_forget leaves members that may be as large as the body was
     const char *read_members[API_REQUEST_MEMBERS_MAX]; // [num_read_members] those that root has
     size_t num_read_members;
     char ignored[REQUEST_INFO_IGNORED_BYTES]; // names of members that nobody read: "a, b"; "": none
-    uint32_t num_left_out; // tools among them
+    uint32_t num_left_out; // tools that `ignored` names
     struct answer_options answer;
     struct chat_plan chat;
     struct nvllm_sampling_params sampling; // owns the lists of all choices
@@ -178,27 +178,28 @@ struct api_request {
     struct api_error error;
     atomic_uint num_added; // prompts that the engine has had
     // The loop's.
-    size_t body_len; // of the body, while it counts among all; 0: not any more
-    bool is_prepared; // the job is done
+    size_t body_len; // bytes of it that the server counts among those of all bodies
+    bool is_prepared; // the job on the pool is done
     bool is_streaming; // the head was sent
     bool has_written; // of a stream: its beginning
     struct json_out chunk_head; // of a stream: what each chunk has, or each part of a text
     bool is_answered;
-    uint32_t num_events; // of a stream that numbers them
+    uint32_t num_events; // written so far, of a stream that numbers its events
     bool is_busy; // a function on the stack has the request: it is not freed
-    uint32_t num_finished; // choices
+    uint32_t num_finished; // choices that had their last delta
     struct choice_delta *held, *last_held; // deltas that came before the end of the job
 };
 
 // One without a client, for api_request_start and tests. NULL: no memory.
 struct api_request *api_request_create(struct api *api, const struct endpoint *endpoint);
-void api_request_free(struct api_request *request); // one that is in nobody's hands
+// Neither the pool nor the engine nor a connection has it any more.
+void api_request_free(struct api_request *request);
 // Reads the HTTP request on `conn` and replies to it.
 void api_request_start(struct api *api, struct http_conn *conn, const struct endpoint *endpoint,
                        const struct request_info *info);
 // The client is gone.
 void api_request_abandon(struct api_request *request);
-// Calls that came before `time` (clock_seconds) and still wait get an error.
+// Requests that came before `time` (clock_seconds) and still wait get an error.
 void api_request_expire(struct api *api, double time);
 // The engine is lost: whoever waits gets an error.
 void api_request_fail_all(struct api *api);
