@@ -1,11 +1,13 @@
 #include "engine/plan/engine_plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/device_list.h"
 #include "base/os/cpu.h"
 #include "base/os/file.h"
+#include "checkpoint/checkpoint.h"
 #include "comm/mpi_comm.h"
 #include "engine/plan/kv_dtype.h"
 #include "engine/plan/plan_drafts.h"
@@ -93,6 +95,17 @@ static enum status check_ranks(const struct engine_plan *plan, const char *comm,
                    plan->world_size, plan->backend->name);
 }
 
+// The configuration as errors name it: a GGUF file has one inside.
+static const char *config_name(const struct nvllm_engine_options *options,
+                               struct document_name *out) {
+    if (checkpoint_is_file(options->model)) {
+        snprintf(out->text, sizeof out->text, "%s (as config.json)", options->model);
+    } else {
+        snprintf(out->text, sizeof out->text, "%s/config.json", options->model);
+    }
+    return out->text;
+}
+
 static enum status choose_backend(struct engine_plan *plan,
                                   const struct nvllm_engine_options *options, struct err *err) {
     char cache_path[FILE_PATH_MAX] = "";
@@ -156,11 +169,11 @@ static enum status choose_backend(struct engine_plan *plan,
         {"groups of experts",
          plan->config.moe.num_groups && !(plan->backend->moe && plan->backend->moe->has_groups)},
     };
+    struct document_name name;
     for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
         if (!groups[i].is_missing) continue;
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s/config.json: %s are not supported on the device %s", options->model,
-                       groups[i].what, plan->backend->name);
+        return err_set(err, ERR_UNSUPPORTED, "%s: %s are not supported on the device %s",
+                       config_name(options, &name), groups[i].what, plan->backend->name);
     }
     return OK;
 }
@@ -171,7 +184,8 @@ static enum status check_latents(const struct engine_plan *plan,
     if (!layer_table_has_latents(&plan->layers) || !latent->check_shape) return OK;
     const struct latent_shape shape = decoder_latent_shape(&plan->layers, &plan->shape);
     enum status status = latent->check_shape(plan->backend, &shape, err);
-    return status ? err_prefix(err, status, "%s/config.json", options->model) : OK;
+    struct document_name name;
+    return status ? err_prefix(err, status, "%s", config_name(options, &name)) : OK;
 }
 
 // With recurrent layers a hit needs the states at its end.
@@ -230,21 +244,21 @@ static enum status choose_kv_groups(struct engine_plan *plan,
                                     const struct nvllm_engine_options *options, struct err *err) {
     struct layer_table *layers = &plan->layers;
     const struct backend *backend = plan->backend;
+    struct document_name name;
     layer_table_plan_kv(layers, plan->max_model_len, backend->has_kv_groups ? KV_GROUPS_MAX : 1,
                         plan->world_size);
     if (lacks_windows(backend, layers)) {
         return err_set(err, ERR_UNSUPPORTED,
-                       "%s/config.json: sliding-window or chunked attention (%u tokens) is not "
-                       "supported on the device "
-                       "%s; with max_model_len %u or less it has no effect",
-                       options->model, plan->config.sliding_window, backend->name,
+                       "%s: sliding-window or chunked attention (%u tokens) is not supported on "
+                       "the device %s; with max_model_len %u or less it has no effect",
+                       config_name(options, &name), plan->config.sliding_window, backend->name,
                        plan->config.sliding_window);
     }
     if (layer_table_has_kv_shapes(layers) && !backend->has_kv_shapes) {
         return err_set(err, ERR_UNSUPPORTED,
-                       "%s/config.json: layers whose keys and values have different shapes are not "
-                       "supported on the device %s",
-                       options->model, backend->name);
+                       "%s: layers whose keys and values have different shapes are not supported "
+                       "on the device %s",
+                       config_name(options, &name), backend->name);
     }
     struct block_groups *groups = &plan->scheduler.groups;
     groups->num_groups = layers->num_kv_groups;

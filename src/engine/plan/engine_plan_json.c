@@ -12,6 +12,16 @@ static const char *rope_name(enum rope_type type) {
     return names[type];
 }
 
+// Some layer rotates q and k.
+static bool has_rotation(const struct layer_table *table) {
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        const struct layer *layer = &table->layers[i];
+        bool rotates = layer->rope != ROPE_NONE && layer->rotary_dim;
+        if (layer_attends(layer) && rotates) return true;
+    }
+    return false;
+}
+
 static json_t *sampling_defaults_json(const struct generation_config *g) {
     json_t *defaults = json_object();
     if (!defaults) return NULL;
@@ -142,9 +152,11 @@ static const char *kv_cache_name(enum dtype dtype) {
 enum status engine_plan_json(const struct engine_plan *plan, char **json, struct err *err) {
     const struct model_config *c = &plan->config;
     bool has_latents = layer_table_has_latents(&plan->layers);
+    bool has_rope = has_rotation(&plan->layers);
     uint32_t head_dim = has_latents ? plan->layers.layers[0].head_dim : c->head_dim;
     json_t *root = json_pack(
-        "{s:s s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:b s:s s:f s:o s:o s:s s:o}",
+        "{s:s s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:b s:s s:o* s:o s:o s:s "
+        "s:o}",
         "family", plan->layers.family, "architecture", c->architecture, "dtype",
         dtype_name(c->dtype), "weight_dtype", weight_name(plan), "kv_cache_dtype",
         kv_cache_name(plan->runner.kv_cache.dtype), "num_parameters",
@@ -154,13 +166,14 @@ enum status engine_plan_json(const struct engine_plan *plan, char **json, struct
         (json_int_t)c->num_heads, "num_kv_heads", (json_int_t)c->num_kv_heads, "head_dim",
         (json_int_t)head_dim, "max_position_embeddings", (json_int_t)c->max_position_embeddings,
         "max_model_len", (json_int_t)plan->max_model_len, "tie_word_embeddings",
-        (int)c->tie_word_embeddings, "rope_type", rope_name(c->rope.type), "rope_theta",
-        c->rope.theta, "eos_token_ids", eos_json(c), "sampling_defaults",
-        sampling_defaults_json(&plan->generation), "device", plan->backend->description, "plan",
-        memory_json(plan));
+        (int)c->tie_word_embeddings, "rope_type", has_rope ? rope_name(c->rope.type) : "none",
+        "rope_theta", has_rope ? json_real(c->rope.theta) : NULL, "eos_token_ids", eos_json(c),
+        "sampling_defaults", sampling_defaults_json(&plan->generation), "device",
+        plan->backend->description, "plan", memory_json(plan));
     static const char what[] = "model description";
     struct buf text = {0};
-    enum status status = root && !add_moe(root, plan) ? OK : err_nomem(err, what);
+    bool is_whole = root && (!has_rope || json_object_get(root, "rope_theta"));
+    enum status status = is_whole && !add_moe(root, plan) ? OK : err_nomem(err, what);
     if (!status) status = jwrite(&text, root, JSON_INDENT(2), what, err);
     json_decref(root);
     if (status) buf_fini(&text);

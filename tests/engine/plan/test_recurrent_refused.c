@@ -1,11 +1,15 @@
 /* Recurrent layers and LayerNorms of heads on a device without them, which plain_backend.c is, and
  * what a table of recurrent layers may not say. */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/os/file.h"
 #include "model/family.h"
 #include "support/cmocka_all.h"
 #include "support/config_text.h"
 #include "support/engine_fixture.h"
+#include "support/gguf_builder.h"
+#include "support/temp_folder.h"
 
 static void test_a_device_without_them_refuses_by_name(void **state) {
     (void)state;
@@ -29,6 +33,44 @@ static void test_a_device_without_them_refuses_by_name(void **state) {
         assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_UNSUPPORTED);
         assert_string_equal(error.message, cases[i].message);
     }
+}
+
+// Its configuration is in the file. It has LayerNorms.
+static void test_a_file_is_named_as_it_is(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } sizes[] = {{"command-r.context_length", 64},      {"command-r.embedding_length", 32},
+                 {"command-r.block_count", 1},          {"command-r.feed_forward_length", 16},
+                 {"command-r.attention.head_count", 2}, {"command-r.attention.head_count_kv", 1}};
+    static const uint64_t embedding[] = {32, 12};
+    struct temp_folder folder;
+    char path[256], want[400];
+    struct buf bytes = {0};
+    put_start(&bytes, 1, ARRAY_LEN(sizes) + 3);
+    put_string_value(&bytes, "general.architecture", "command-r");
+    put_f32_value(&bytes, "command-r.attention.layer_norm_epsilon", 1e-5f);
+    put_f32_value(&bytes, "command-r.logit_scale", 0.5f);
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        put_u32_value(&bytes, sizes[i].key, sizes[i].value);
+    }
+    put_tensor(&bytes, "token_embd.weight", 2, embedding, 0, 0);
+    put_data(&bytes, 32, 32 * 12 * sizeof(float));
+    temp_folder_create(&folder);
+    temp_folder_write(&folder, "m.gguf", bytes.data, bytes.len);
+    buf_fini(&bytes);
+    assert_int_equal(file_join(path, sizeof path, folder.path, "m.gguf", NULL), OK);
+    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine *engine = NULL;
+    struct nvllm_error error = {0};
+    options.model = path;
+    options.device = "cuda"; // the plain backend replaces it
+    assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_UNSUPPORTED);
+    snprintf(want, sizeof want,
+             "%s (as config.json): LayerNorms are not supported on the device plain", path);
+    assert_string_equal(error.message, want);
+    temp_folder_remove(&folder);
 }
 
 static uint32_t window;
@@ -95,6 +137,7 @@ static void test_layers_with_a_state_have_no_kv(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_device_without_them_refuses_by_name),
+        cmocka_unit_test(test_a_file_is_named_as_it_is),
         cmocka_unit_test(test_values_without_code_are_refused_by_name),
         cmocka_unit_test(test_layers_with_a_state_have_no_kv),
     };
