@@ -207,30 +207,36 @@ static void cuda_upload_beside(struct backend *backend, struct backend_event *af
     cuda_check(cuda, error, "upload");
 }
 
-static enum status report(struct cuda_backend *cuda, struct err *err) {
+// Keeps what was refused since the last call.
+static void check_launches(struct cuda_backend *cuda) {
+    cuda_check(cuda, cuda->refusal.error, cuda->refusal.call);
     cuda_check(cuda, cudaGetLastError(), "a kernel could not be started");
+}
+
+enum status cuda_report(struct cuda_backend *cuda, struct err *err) {
+    check_launches(cuda);
     if (!cuda->failure) return OK;
     return err_set(err, cuda->failure, "%s", cuda->failure_text);
 }
 
 static enum status cuda_poll(struct backend *backend, struct err *err) {
     struct cuda_backend *cuda = cuda_enter(backend);
-    enum status status = report(cuda, err);
+    enum status status = cuda_report(cuda, err);
     if (status) return status;
     cudaError_t error = cudaStreamQuery(cuda->stream);
     (void)cudaGetLastError(); // clears cudaErrorNotReady: a busy stream is no failure
     if (error != cudaErrorNotReady) cuda_check(cuda, error, "the device failed");
-    return report(cuda, err);
+    return cuda_report(cuda, err);
 }
 
 static enum status cuda_synchronize(struct backend *backend, struct err *err) {
     struct cuda_backend *cuda = cuda_enter(backend);
     cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "the device failed");
-    return report(cuda, err);
+    return cuda_report(cuda, err);
 }
 
 static bool cuda_event_is_done(struct backend *backend, struct backend_event *event) {
-    cuda_enter(backend);
+    check_launches(cuda_enter(backend)); // before the query's error is cleared, and others with it
     if (cudaEventQuery((cudaEvent_t)event) != cudaErrorNotReady) return true; // perhaps an error
     (void)cudaGetLastError(); // not one
     return false;
@@ -240,55 +246,7 @@ static enum status cuda_event_wait(struct backend *backend, struct backend_event
                                    struct err *err) {
     struct cuda_backend *cuda = cuda_enter(backend);
     cuda_check(cuda, cudaEventSynchronize((cudaEvent_t)event), "the device failed");
-    return report(cuda, err);
-}
-
-static enum status cuda_graph_begin(struct backend *backend, struct err *err) {
-    enum status status = OK;
-    CU(cudaStreamBeginCapture(cuda_enter(backend)->stream, cudaStreamCaptureModeThreadLocal));
-    return OK;
-fail:
-    return status;
-}
-
-// Updates the executable with the pointers and sizes of a new recording of the same kernels. If the
-// kernels differ, destroys it and returns NULL.
-static cudaGraphExec_t update_graph(cudaGraphExec_t executable, cudaGraph_t graph) {
-    cudaGraphExecUpdateResultInfo info;
-    if (!executable || !cudaGraphExecUpdate(executable, graph, &info)) return executable;
-    (void)cudaGetLastError(); // not a failure: the graph will be instantiated again
-    cudaGraphExecDestroy(executable);
-    return NULL;
-}
-
-// A backend_graph is a cudaGraphExec_t.
-static enum status cuda_graph_end(struct backend *backend, struct backend_graph **out,
-                                  struct err *err) {
-    enum status status = OK;
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t executable = (cudaGraphExec_t)*out;
-    *out = NULL;
-    CU(cudaStreamEndCapture(cuda_backend_of(backend)->stream, &graph));
-    executable = update_graph(executable, graph);
-    if (!executable) CU(cudaGraphInstantiate(&executable, graph, 0));
-    CU(cudaGraphUpload(executable, cuda_backend_of(backend)->stream));
-    cudaGraphDestroy(graph);
-    *out = (struct backend_graph *)executable;
-    return OK;
-fail:
-    if (executable) cudaGraphExecDestroy(executable);
-    if (graph) cudaGraphDestroy(graph);
-    return status;
-}
-
-static void cuda_graph_launch(struct backend *backend, struct backend_graph *graph) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_check(cuda, cudaGraphLaunch((cudaGraphExec_t)graph, cuda->stream), "launching a graph");
-}
-
-static void cuda_graph_destroy(struct backend *backend, struct backend_graph *graph) {
-    (void)backend;
-    if (graph) cudaGraphExecDestroy((cudaGraphExec_t)graph);
+    return cuda_report(cuda, err);
 }
 
 static void cuda_destroy(struct backend *backend) {
@@ -535,6 +493,7 @@ static enum status find_device(struct cuda_backend *cuda, const struct backend_o
         .major = properties.major < code_major ? properties.major : code_major,
         .minor = properties.minor,
         .shared_bytes_max = (int)properties.sharedMemPerBlockOptin,
+        .refusal = &cuda->refusal,
     };
     if (cuda_code_has_sm90a() && properties.major == 9) {
         cuda->info.encode_tensor_map = find_in_driver("cuTensorMapEncodeTiled");

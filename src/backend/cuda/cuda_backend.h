@@ -3,8 +3,8 @@
  * launcher declared in kernels.h.
  *
  * Activations are bfloat16. Everything runs on one stream, except the copies of upload_beside.
- * Launches are not checked one by one, because ops cannot fail (backend.h): CUDA's sticky error
- * surfaces at synchronize. */
+ * Ops cannot fail (backend.h): what CUDA refuses of their launches is kept, and synchronize reports
+ * it. */
 #ifndef BACKEND_CUDA_CUDA_BACKEND_H
 #define BACKEND_CUDA_CUDA_BACKEND_H
 
@@ -30,6 +30,7 @@ struct cuda_step {
 struct cuda_backend {
     struct backend base; // must be first: a struct backend * is cast to struct cuda_backend *
     struct cuda_device_info info;
+    struct cuda_refusal refusal; // of info
     struct gpu_choice gpus; // of all ranks of the host
     uint32_t rank_on_host;
     int device; // this rank's GPU

@@ -48,6 +48,13 @@ void cuda_fail(struct cuda_backend *cuda, const char *what);
 // The same for a CUDA call that returned `error`. The message is "what: why". Does nothing for
 // cudaSuccess.
 void cuda_check(struct cuda_backend *cuda, cudaError_t error, const char *what);
+// Returns the first failure so far: of an op, or of what a launcher was refused.
+enum status cuda_report(struct cuda_backend *cuda, struct err *err);
+
+enum status cuda_graph_begin(struct backend *backend, struct err *err);
+enum status cuda_graph_end(struct backend *backend, struct backend_graph **out, struct err *err);
+void cuda_graph_launch(struct backend *backend, struct backend_graph *graph);
+void cuda_graph_destroy(struct backend *backend, struct backend_graph *graph);
 
 enum status cuda_linear_create(struct backend *backend, const struct linear_spec *spec,
                                struct linear **out, struct err *err);

@@ -17,6 +17,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/copy.cu
       backend/cuda/attention/attention.c
       backend/cuda/cuda_backend.c
+      backend/cuda/graph.c
       backend/cuda/kernel_table.c
       backend/cuda/layers/fusion.c
       backend/cuda/sample/sampler.c

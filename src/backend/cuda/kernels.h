@@ -1,7 +1,7 @@
 /* Launchers of the CUDA kernels. Each is defined in the .cu file that its name points to. A
- * launcher enqueues on `stream` and returns at once. If the device refuses a launch, CUDA keeps a
- * sticky error, which synchronize reports. Pointers are device memory unless marked "host". C and
- * CUDA C++ include this file. */
+ * launcher enqueues on `stream` and returns at once. If CUDA refuses a call, the launcher keeps
+ * that in cuda_device_info.refusal, and synchronize reports it. Pointers are device memory unless
+ * marked "host". C and CUDA C++ include this file. */
 #ifndef BACKEND_CUDA_KERNELS_H
 #define BACKEND_CUDA_KERNELS_H
 
@@ -20,6 +20,12 @@ struct token_counts {
     int32_t *host_ids; // [max_ids] pageable: the same on the host
 };
 
+// The first call of a launcher that CUDA refused.
+struct cuda_refusal {
+    const char *call; // what was refused, in words; NULL: nothing
+    enum cudaError error;
+};
+
 struct cuda_device_info {
     int num_sms;
     // Compute capability; major is limited to that of the compiled code (device_code.cu).
@@ -31,6 +37,9 @@ struct cuda_device_info {
     // How many clusters of 1, 2, 4 and 8 blocks of attention/decode_cluster.cu's largest kernel the
     // device runs at the same time. 0: the device cannot run that kernel.
     int max_clusters[4];
+    // Host memory of the backend, where launchers keep the first refusal (launch.cuh). NULL only
+    // where nothing is launched.
+    struct cuda_refusal *refusal;
 };
 
 // Weights of y = x W^T + b: bfloat16, laid out as in the checkpoint, or packed (linear/packed.h).
@@ -370,7 +379,8 @@ void cuda_attention_shared_launch(const struct attention_args *args, const struc
 void cuda_attention_max_clusters(struct cuda_device_info *info);
 // Requires choice->cluster_size > 0.
 void cuda_attention_cluster_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
-                                   const struct cuda_attention_choice *choice, cudaStream_t stream);
+                                   const struct cuda_attention_choice *choice,
+                                   const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_attention_decode_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                   const struct cuda_attention_plan *plan,
                                   const struct cuda_attention_choice *choice,
@@ -435,7 +445,8 @@ void cuda_route_launch(const struct route_args *args, const struct cuda_device_i
                        cudaStream_t stream);
 // Only for what kernel_table.c gives it. Returns false if the device refuses the launch.
 bool cuda_norm_route_launch(const struct norm_route_args *args,
-                            const struct cuda_linear_view *router, cudaStream_t stream);
+                            const struct cuda_linear_view *router,
+                            const struct cuda_device_info *info, cudaStream_t stream);
 // `experts` for 1 to 4 tokens. Uses only `activated` of the scratch memory.
 void cuda_experts_few_tokens_launch(const struct experts_args *args,
                                     const struct cuda_experts_view *view,

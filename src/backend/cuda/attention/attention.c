@@ -485,7 +485,7 @@ static void attend(struct cuda_backend *cuda, const struct attention_args *args,
     if (choice.cluster_size) {
         CHECK(!(choice.is_compact && args->sinks), "compact_kernel has no sinks: layer %u",
               args->layer);
-        cuda_attention_cluster_launch(args, &view, &choice, cuda->stream);
+        cuda_attention_cluster_launch(args, &view, &choice, &cuda->info, cuda->stream);
         return;
     }
     if (has_longer_queries(step)) {

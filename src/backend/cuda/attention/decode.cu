@@ -269,10 +269,7 @@ void launch(const decode_params &p, const cuda_decode_shape &shape, const cuda_d
     static_assert(LINES + 1024 <= CUDA_DECODE_RESERVED_BYTES, "too little");
     bool has_extras = p.window || p.cap != 0 || p.sinks;
     auto kernel = has_extras ? decode_kernel<D, true, CODES> : decode_kernel<D, false, CODES>;
-    // The same value at every launch: the attribute belongs to the process, and two engines may
-    // launch at the same time.
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES);
+    allow_shared_bytes(kernel, info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES, info);
     launch_dependent(kernel, dim3(shape.num_blocks), ALL_THREADS, shape.shared_bytes, info, stream,
                      p);
 }

@@ -408,23 +408,22 @@ __global__ void __maxnreg__(96) compact_kernel(cluster_params p) {
 }
 
 template <int D, bool COMPACT, bool CODES, bool DRAFTS>
-void launch_kind(const cluster_params &p, int clusters, int size, cudaStream_t stream) {
+void launch_kind(const cluster_params &p, int clusters, int size, const cuda_device_info *info,
+                 cudaStream_t stream) {
     constexpr int STAGES = STAGES_OF<D, COMPACT>;
     int group = p.num_heads / p.num_kv_heads, queries = group < GROUP ? group : GROUP;
     void (*kernel)(cluster_params);
     if constexpr (COMPACT) {
         kernel = p.window ? compact_kernel<D, true, CODES, DRAFTS>
                           : compact_kernel<D, false, CODES, DRAFTS>;
-        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                             cudaSharedmemCarveoutMaxShared);
+        prefer_shared_memory(kernel, info);
     } else {
         kernel = p.window ? cluster_kernel<D, true, CODES, DRAFTS>
                           : cluster_kernel<D, false, CODES, DRAFTS>;
     }
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         shared_bytes_of<D, STAGES, CODES, DRAFTS>(GROUP));
+    allow_shared_bytes(kernel, shared_bytes_of<D, STAGES, CODES, DRAFTS>(GROUP), info);
     launch_clusters(kernel, clusters, size, THREADS,
-                    shared_bytes_of<D, STAGES, CODES, DRAFTS>(queries), stream, p);
+                    shared_bytes_of<D, STAGES, CODES, DRAFTS>(queries), info, stream, p);
 }
 
 // How to launch, beside the parameters.
@@ -434,29 +433,31 @@ struct cluster_choice {
 };
 
 template <int D, bool CODES, bool DRAFTS>
-void launch(const cluster_params &p, const cluster_choice &choice, cudaStream_t stream) {
+void launch(const cluster_params &p, const cluster_choice &choice, const cuda_device_info *info,
+            cudaStream_t stream) {
     if constexpr (D <= COMPACT_DIM_MAX) {
         if (choice.is_compact) {
-            return launch_kind<D, true, CODES, DRAFTS>(p, choice.clusters, choice.size, stream);
+            return launch_kind<D, true, CODES, DRAFTS>(p, choice.clusters, choice.size, info,
+                                                       stream);
         }
     }
-    launch_kind<D, false, CODES, DRAFTS>(p, choice.clusters, choice.size, stream);
+    launch_kind<D, false, CODES, DRAFTS>(p, choice.clusters, choice.size, info, stream);
 }
 
 template <bool CODES, bool DRAFTS>
 void launch_for(uint32_t head_dim, const cluster_params &p, const cluster_choice &choice,
-                cudaStream_t stream) {
+                const cuda_device_info *info, cudaStream_t stream) {
     switch (head_dim) {
     case 32:
-        return launch<32, CODES, DRAFTS>(p, choice, stream);
+        return launch<32, CODES, DRAFTS>(p, choice, info, stream);
     case 64:
-        return launch<64, CODES, DRAFTS>(p, choice, stream);
+        return launch<64, CODES, DRAFTS>(p, choice, info, stream);
     case 96:
-        return launch<96, CODES, DRAFTS>(p, choice, stream);
+        return launch<96, CODES, DRAFTS>(p, choice, info, stream);
     case 128:
-        return launch<128, CODES, DRAFTS>(p, choice, stream);
+        return launch<128, CODES, DRAFTS>(p, choice, info, stream);
     default:
-        return launch<256, CODES, DRAFTS>(p, choice, stream);
+        return launch<256, CODES, DRAFTS>(p, choice, info, stream);
     }
 }
 
@@ -485,8 +486,9 @@ cluster_params params_of(const attention_args *args, const cuda_kv_view *kv,
 extern "C" void cuda_attention_max_clusters(struct cuda_device_info *info) {
     int bytes = shared_bytes_of<HEAD_DIM_MAX, STAGES_OF<HEAD_DIM_MAX, false>, false, false>(GROUP);
     if (info->major < 9 || bytes + 1024 > info->shared_bytes_max) return;
-    cudaFuncSetAttribute(cluster_kernel<HEAD_DIM_MAX, false, false, false>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    // If the device refuses the memory, it refuses each of the sizes.
+    (void)cudaFuncSetAttribute(cluster_kernel<HEAD_DIM_MAX, false, false, false>,
+                               cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     for (int i = 0; 1 << i <= CLUSTER_MAX; i++) {
         cudaLaunchAttribute attribute = cluster_attribute(1 << i);
         cudaLaunchConfig_t config =
@@ -502,6 +504,7 @@ extern "C" void cuda_attention_max_clusters(struct cuda_device_info *info) {
 extern "C" void cuda_attention_cluster_launch(const struct attention_args *args,
                                               const struct cuda_kv_view *kv,
                                               const struct cuda_attention_choice *choice,
+                                              const struct cuda_device_info *info,
                                               cudaStream_t stream) {
     cluster_params p = params_of(args, kv, choice);
     cluster_choice launched = {};
@@ -512,5 +515,5 @@ extern "C" void cuda_attention_cluster_launch(const struct attention_args *args,
     bool has_drafts = choice->prepares && args->step->max_query_len > 1;
     auto launch = has_codes ? launch_for<true, false> : launch_for<false, false>;
     if (has_drafts) launch = has_codes ? launch_for<true, true> : launch_for<false, true>;
-    launch(args->head_dim, p, launched, stream);
+    launch(args->head_dim, p, launched, info, stream);
 }

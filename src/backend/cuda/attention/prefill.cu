@@ -24,7 +24,7 @@
  * tile, and the rest is the same. */
 #include "backend/cuda/attention/kv_codes.cuh"
 #include "backend/cuda/device.cuh"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
 
 namespace {
 
@@ -429,40 +429,40 @@ __global__ void __launch_bounds__(TOKENS * 2 / (ROW_TILES * 16) * 32)
 }
 
 template <int D, int ROW_TILES, int KV, bool CODES>
-void launch(const prefill_params &p, uint32_t max_tiles, cudaStream_t stream) {
+void launch(const prefill_params &p, uint32_t max_tiles, const cuda_device_info *info,
+            cudaStream_t stream) {
     constexpr int HEADS_MAX = SHARERS < D >> 1 ? 1 : 2;
     constexpr int OTHER_BYTES = RING_BYTES<D, KV, CODES> + SHARED_SCORES_BYTES<D, KV>;
     int heads = p.num_heads / p.num_kv_heads % 2 == 0 ? HEADS_MAX : 1;
     int threads = TOKENS * heads * SHARERS<D> / (ROW_TILES * 16) * 32;
     int bytes = TOKENS * heads * D * 2 + OTHER_BYTES;
-    // Always the size that two heads need. The attribute belongs to the process, not to the launch,
-    // and two engines may launch at the same time.
+    // What two heads need.
     constexpr int most = TOKENS * HEADS_MAX * D * 2 + OTHER_BYTES;
     static_assert(D <= 256 || most <= CUDA_WIDE_HEADS_BYTES, "kernel_table.c");
     bool has_extras = p.window || p.cap != 0 || p.sinks;
     auto kernel = has_extras ? prefill_kernel<D, ROW_TILES, KV, true, CODES>
                              : prefill_kernel<D, ROW_TILES, KV, false, CODES>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+    allow_shared_bytes(kernel, most, info);
     dim3 grid(max_tiles, static_cast<unsigned>(p.num_heads / heads));
-    kernel<<<grid, threads, bytes, stream>>>(p);
+    launch_by(launch_config(grid, threads, bytes, stream, nullptr, 0), kernel, info, p);
 }
 
 template <bool CODES>
 void launch_for(uint32_t head_dim, const prefill_params &p, uint32_t max_tiles,
-                cudaStream_t stream) {
+                const cuda_device_info *info, cudaStream_t stream) {
     switch (head_dim) {
     case 32:
-        return launch<32, 2, 64, CODES>(p, max_tiles, stream);
+        return launch<32, 2, 64, CODES>(p, max_tiles, info, stream);
     case 64:
-        return launch<64, 2, 64, CODES>(p, max_tiles, stream);
+        return launch<64, 2, 64, CODES>(p, max_tiles, info, stream);
     case 96:
-        return launch<96, 2, 64, CODES>(p, max_tiles, stream);
+        return launch<96, 2, 64, CODES>(p, max_tiles, info, stream);
     case 128:
-        return launch<128, 2, 64, CODES>(p, max_tiles, stream);
+        return launch<128, 2, 64, CODES>(p, max_tiles, info, stream);
     case 256:
-        return launch<256, 1, 32, CODES>(p, max_tiles, stream);
+        return launch<256, 1, 32, CODES>(p, max_tiles, info, stream);
     default:
-        return launch<512, 1, 32, CODES>(p, max_tiles, stream);
+        return launch<512, 1, 32, CODES>(p, max_tiles, info, stream);
     }
 }
 
@@ -473,7 +473,6 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
                                               const struct cuda_attention_plan *plan,
                                               const struct cuda_device_info *info,
                                               cudaStream_t stream) {
-    (void)info;
     prefill_params p = {};
     p.qkv = static_cast<const __nv_bfloat16 *>(args->qkv);
     p.keys = static_cast<const __nv_bfloat16 *>(kv->keys);
@@ -495,7 +494,7 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
     uint32_t tiles = args->step->num_tokens / TOKENS + args->step->num_seqs;
     if (cuda_kv_has_codes(kv->dtype)) {
         p.bits = kv_codec_of(kv->dtype).bits;
-        return launch_for<true>(args->head_dim, p, tiles, stream);
+        return launch_for<true>(args->head_dim, p, tiles, info, stream);
     }
-    launch_for<false>(args->head_dim, p, tiles, stream);
+    launch_for<false>(args->head_dim, p, tiles, info, stream);
 }

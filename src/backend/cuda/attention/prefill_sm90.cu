@@ -496,7 +496,7 @@ void launch(const prefill_params &p, int num_items, const cuda_device_info *info
     static_assert(BYTES == prefill<D, true, CODES>::SHARED_BYTES, "one launch for both");
     auto kernel =
         p.window ? prefill_sm90_kernel<D, true, CODES> : prefill_sm90_kernel<D, false, CODES>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    allow_shared_bytes(kernel, BYTES, info);
     int blocks = num_items < info->num_sms ? num_items : info->num_sms;
     launch_dependent(kernel, dim3(static_cast<unsigned>(blocks)), THREADS, BYTES, info, stream, p);
 }

@@ -309,7 +309,7 @@ template <int D>
 void launch(const shared_params &p, uint32_t num_items, const cuda_device_info *info,
             cudaStream_t stream) {
     constexpr int BYTES = shared_block<D>::SHARED_BYTES;
-    cudaFuncSetAttribute(shared_sm90_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    allow_shared_bytes(shared_sm90_kernel<D>, BYTES, info);
     launch_dependent(shared_sm90_kernel<D>, dim3(num_items), THREADS, BYTES, info, stream, p);
 }
 

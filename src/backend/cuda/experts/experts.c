@@ -289,7 +289,7 @@ bool cuda_norm_route(struct backend *backend, const struct norm_route_args *args
                                    .in = router->in};
     if (!args->route.num_tokens || !kernel_table_next(NULL, &job, &cuda->info)) return false;
     const struct cuda_linear_view view = cuda_linear_view_of(router);
-    return cuda_norm_route_launch(args, &view, cuda->stream);
+    return cuda_norm_route_launch(args, &view, &cuda->info, cuda->stream);
 }
 
 // The kernel for a call.

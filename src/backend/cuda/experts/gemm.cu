@@ -269,7 +269,7 @@ void launch(gemm_params p, uint32_t items, const struct cuda_device_info *info,
     constexpr int RESERVED = 1024; // shared memory that the system takes per block
     constexpr int COLUMNS_OUT = GATED ? COLUMNS / 2 : COLUMNS;
     auto kernel = gemm_kernel<ROWS, COLUMNS, WARPS_DOWN, STAGES, GATED>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    allow_shared_bytes(kernel, BYTES, info);
     p.column_tiles = (p.columns + COLUMNS_OUT - 1) / COLUMNS_OUT;
     int per_sm = (info->shared_bytes_max + RESERVED) / (BYTES + RESERVED);
     uint64_t blocks = (uint64_t)info->num_sms * static_cast<unsigned>(per_sm > 1 ? per_sm : 1);

@@ -314,8 +314,7 @@ bool launch(grouped_params p, const grouped_task &task, const cuda_device_info *
     int clusters = info->num_sms / CLUSTER;
     if (tiles < static_cast<unsigned>(clusters)) clusters = static_cast<int>(tiles);
     auto kernel = grouped_kernel<K>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    return try_launch_clusters(kernel, clusters, CLUSTER, THREADS, BYTES, stream, p);
+    return try_launch_clusters(kernel, clusters, CLUSTER, THREADS, BYTES, info, stream, p);
 }
 
 template <bool GATED>

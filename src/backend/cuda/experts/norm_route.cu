@@ -232,18 +232,19 @@ __global__ void __maxnreg__(88) norm_route_kernel(const __grid_constant__ norm_r
 }
 
 template <int PER_LANE, int AHEAD, int TILES>
-bool launch(const norm_route_params &p, int tokens, cudaStream_t stream) {
-    constexpr size_t BYTES = (TILES - 1) * 2 * AHEAD * THREADS * sizeof(uint4);
+bool launch(const norm_route_params &p, int tokens, const cuda_device_info *info,
+            cudaStream_t stream) {
+    constexpr int BYTES = (TILES - 1) * 2 * AHEAD * THREADS * sizeof(uint4);
     auto kernel = norm_route_kernel<PER_LANE, AHEAD, TILES>;
     int size = (p.choice.num_experts + TILES * OUTPUTS - 1) / (TILES * OUTPUTS);
-    if (BYTES) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    return try_launch_clusters(kernel, tokens, size, THREADS, BYTES, stream, p);
+    return try_launch_clusters(kernel, tokens, size, THREADS, BYTES, info, stream, p);
 }
 
 } // namespace
 
 extern "C" bool cuda_norm_route_launch(const struct norm_route_args *args,
-                                       const struct cuda_linear_view *router, cudaStream_t stream) {
+                                       const struct cuda_linear_view *router,
+                                       const struct cuda_device_info *info, cudaStream_t stream) {
     norm_route_params p = {};
     p.choice = choice_params_of(&args->route);
     p.weight = static_cast<const __nv_bfloat16 *>(router->weight);
@@ -258,9 +259,9 @@ extern "C" bool cuda_norm_route_launch(const struct norm_route_args *args,
     int tokens = static_cast<int>(args->route.num_tokens);
     bool is_short = p.in <= FEWER * WARPS * SLICE;
     if (p.choice.num_experts <= 128) {
-        return is_short ? launch<4, FEWER, 1>(p, tokens, stream)
-                        : launch<4, MOST, 1>(p, tokens, stream);
+        return is_short ? launch<4, FEWER, 1>(p, tokens, info, stream)
+                        : launch<4, MOST, 1>(p, tokens, info, stream);
     }
-    return is_short ? launch<8, FEWER, 2>(p, tokens, stream)
-                    : launch<8, MOST, 2>(p, tokens, stream);
+    return is_short ? launch<8, FEWER, 2>(p, tokens, info, stream)
+                    : launch<8, MOST, 2>(p, tokens, info, stream);
 }

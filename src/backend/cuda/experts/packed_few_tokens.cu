@@ -477,7 +477,7 @@ void launch_kind(few_params p, size_t x_bytes, const cuda_device_info *info, cud
     cudaLaunchConfig_t config = launch_config(
         dim3(static_cast<unsigned>(info->num_sms)), THREADS,
         static_cast<size_t>(p.slots) * WARPS * SLOT_BYTES<K> + x_bytes, stream, attributes, 2);
-    cudaLaunchKernelEx(&config, kernel, p);
+    launch_by(config, kernel, info, p);
 }
 
 } // namespace

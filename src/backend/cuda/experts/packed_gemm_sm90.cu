@@ -149,7 +149,7 @@ void launch(grouped_params p, const grouped_task &task, const cuda_device_info *
     constexpr int BYTES = sizeof(grouped_memory<WIDTH>);
     static_assert(BYTES <= SHARED_MAX, "the ring and the sums fit");
     auto kernel = packed_grouped_kernel<K, WIDTH>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    allow_shared_bytes(kernel, BYTES, info);
     p.x = tensor_map(task.x, task.rows, task.inputs, WIDTH, CU_TENSOR_MAP_SWIZZLE_128B, info);
     uint64_t tiles = (uint64_t)task.items * static_cast<unsigned>(p.column_tiles);
     uint64_t blocks = static_cast<unsigned>(info->num_sms);

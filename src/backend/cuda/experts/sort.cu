@@ -15,6 +15,7 @@ namespace {
 constexpr int WARPS = 32; // as many as lanes, so that a warp can hold one number per warp
 constexpr int THREADS = WARPS * 32;
 constexpr size_t DEFAULT_BYTES = 36 * 1024; // that a launch may take without asking
+constexpr int STATIC_BYTES = (CUDA_EXPERTS_MAX + 3 * WARPS) * sizeof(int); // of sort_kernel
 constexpr int PER_LANE = 4, GROUP = 32 * PER_LANE; // pairs that a warp looks at at once
 
 struct sort_params {
@@ -153,8 +154,7 @@ extern "C" void cuda_experts_sort_launch(const struct experts_args *args,
     p.tile_rows = static_cast<int>(tile_rows);
     size_t bytes = (size_t)((p.num_pairs + GROUP - 1) / GROUP) * sizeof(uint4);
     if (bytes > DEFAULT_BYTES) {
-        cudaFuncSetAttribute(sort_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(bytes));
+        allow_shared_bytes(sort_kernel, info->shared_bytes_max - STATIC_BYTES, info);
     }
     launch_dependent(sort_kernel, dim3(view->shape.num_experts), THREADS, bytes, info, stream, p);
 }

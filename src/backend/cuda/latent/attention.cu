@@ -400,7 +400,7 @@ bool try_launch(attend_params &p, bool has_prompts, const cuda_device_info *info
     int tiles = (p.tokens + p.tile_tokens - 1) / p.tile_tokens * p.head_tiles;
     p.splits = min(max(info->num_sms / tiles, 1), SPLITS_MAX);
     auto kernel = attend_kernel<GROUPS, STAGES>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    allow_shared_bytes(kernel, BYTES, info);
     dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(p.splits));
     launch_dependent(kernel, grid, THREADS, BYTES, info, stream, p);
     if (p.splits == 1) return true;

@@ -111,6 +111,6 @@ extern "C" void cuda_latent_heads_launch(const struct cuda_latent_heads *args,
     p.outs = static_cast<int>(args->outs);
     dim3 grid(args->outs / OUTS, args->num_heads, (args->num_tokens + TOKENS - 1) / TOKENS);
     constexpr int BYTES = STAGES * STAGE_BYTES;
-    cudaFuncSetAttribute(heads_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    allow_shared_bytes(heads_kernel, BYTES, info);
     launch_dependent(heads_kernel, grid, THREADS, BYTES, info, stream, p);
 }

@@ -19,6 +19,7 @@
  * Bytes: all weights once, keys and values once. layers/fusion.c chooses this kernel if a layer has
  * enough weights. Qwen3-8B's shape on an H200: 244 tokens a second, of the 300 that reading the
  * weights allows (doc/log-cuda.md). */
+#include "backend/cuda/launch.cuh"
 #include "backend/cuda/layers/attention.cuh"
 #include "backend/cuda/layers/products.cuh"
 
@@ -172,17 +173,10 @@ bool outputs_fit(const cuda_decode_layers *a, uint32_t rows, uint32_t num_sms) {
            units * rows * SLOT_OUTPUTS <= RESIDUALS_MAX;
 }
 
-// Always all there is. The attribute belongs to the process, not to the launch, and two engines may
-// launch at the same time.
-template <int D> void allow_shared_memory(const cuda_device_info *info) {
-    cudaFuncSetAttribute(layers_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         info->shared_bytes_max);
-}
-
 // Whether a block fits on every multiprocessor. All must be resident at once.
 template <int D> bool is_resident(int bytes, const cuda_device_info *info) {
     int blocks = 0;
-    allow_shared_memory<D>(info);
+    allow_shared_bytes(layers_kernel<D>, info->shared_bytes_max, info);
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, layers_kernel<D>, THREADS,
                                                   static_cast<size_t>(bytes));
     return blocks > 0;
@@ -192,7 +186,7 @@ template <int D>
 void launch(const layers_params &p, const cuda_device_info *info, cudaStream_t stream) {
     auto kernel = layers_kernel<D>;
     int bytes = shared_bytes(&p.a, info);
-    allow_shared_memory<D>(info);
+    allow_shared_bytes(layers_kernel<D>, info->shared_bytes_max, info);
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeCooperative;
     attribute.val.cooperative = 1;
@@ -203,7 +197,7 @@ void launch(const layers_params &p, const cuda_device_info *info, cudaStream_t s
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    cudaLaunchKernelEx(&config, kernel, p);
+    launch_by(config, kernel, info, p);
 }
 
 } // namespace

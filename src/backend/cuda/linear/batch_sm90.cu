@@ -105,7 +105,7 @@ bool launch(const cuda_linear_task *args, uint32_t split, const cuda_device_info
                                        : PLAIN};
     int per_cluster = args->is_gated ? OUTPUTS / 2 : OUTPUTS;
     return launch_ring<R>(batch_kernel<R>, p, (p.ring.columns + per_cluster - 1) / per_cluster,
-                          p.split, stream);
+                          p.split, info, stream);
 }
 
 } // namespace

@@ -253,10 +253,9 @@ bool launch(const cuda_linear_task *task, const cuda_rounded_rows *x, void *out,
     p.x_stride = static_cast<int>(x->scales_stride);
     p.scales_bytes = x->scales_stride * sizeof(float);
     auto kernel = v.group ? e4m3_batch_kernel<R, true> : e4m3_batch_kernel<R, false>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         sizeof(codes_memory<R>));
-    return try_launch_clusters(kernel, clusters_of(task), p.batch.split, THREADS,
-                               sizeof(codes_memory<R>), stream, p);
+    constexpr int BYTES = sizeof(codes_memory<R>);
+    return try_launch_clusters(kernel, clusters_of(task), p.batch.split, THREADS, BYTES, info,
+                               stream, p);
 }
 
 } // namespace

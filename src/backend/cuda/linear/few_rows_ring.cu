@@ -418,30 +418,20 @@ ring_params params_of(const few_rows_params &base, const cuda_device_info *info)
 }
 
 CUtensorMap map_of(const ring_params &p, const void *weight, const cuda_device_info *info) {
-    CUtensorMap map = {};
     uint64_t halves = p.base.is_gated ? 2 : 1, row = (uint64_t)p.base.in * 2;
     uint64_t outputs = static_cast<uint64_t>(columns_of(p.base));
-    uint64_t shape[4] = {LINE, outputs, halves, (uint64_t)p.base.in / LINE};
-    uint64_t stride[3] = {row, outputs * row, LINE_BYTES};
-    uint32_t box[4] = {LINE, (uint32_t)p.band, (uint32_t)halves, (uint32_t)p.chunk_lines};
-    uint32_t steps[4] = {1, 1, 1, 1};
-    auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(info->encode_tensor_map);
-    encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void *>(weight), shape, stride,
-           box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return map;
+    const tensor_shape<4> shape = {
+        {LINE, outputs, halves, (uint64_t)p.base.in / LINE},
+        {row, outputs * row, LINE_BYTES},
+        {LINE, (uint32_t)p.band, (uint32_t)halves, (uint32_t)p.chunk_lines}};
+    return encode_tensor_map(weight, shape, CU_TENSOR_MAP_SWIZZLE_128B, info);
 }
 
 template <int PAIRS>
 void launch(const ring_params &p, const cuda_device_info *info, cudaStream_t stream) {
     auto kernel = few_rows_ring_kernel<PAIRS>;
-    // Kernels with another split of L1 and shared memory wait until a multiprocessor is idle.
-    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                         cudaSharedmemCarveoutMaxShared);
-    // The same value at every launch: the attribute belongs to the process, and two engines may
-    // launch at the same time.
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         dynamic_bytes_max(info));
+    prefer_shared_memory(kernel, info);
+    allow_shared_bytes(kernel, dynamic_bytes_max(info), info);
     launch_dependent(kernel, dim3(divided_up(p.bands, p.block_bands)), THREADS,
                      ring_bytes(p) + rest_bytes(p), info, stream, p);
 }

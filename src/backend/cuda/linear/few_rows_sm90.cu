@@ -345,13 +345,8 @@ template <typename K>
 void launch(const few_rows_params &p, int blocks, const cuda_device_info *info,
             cudaStream_t stream) {
     auto kernel = few_rows_sm90_kernel<K>;
-    // All kernels of a layer use the same split of L1 and shared memory. A kernel with another
-    // split would wait until a multiprocessor is idle.
-    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                         cudaSharedmemCarveoutMaxShared);
-    // The same value at every launch: the attribute belongs to the process, and two engines may
-    // launch at the same time.
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, K::BYTES_MAX);
+    prefer_shared_memory(kernel, info); // as all kernels of a layer
+    allow_shared_bytes(kernel, K::BYTES_MAX, info);
     launch_dependent(kernel, dim3(blocks), THREADS, bytes_of(K::TILES, p.in, K::NORM), info, stream,
                      p);
 }

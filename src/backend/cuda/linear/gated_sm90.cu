@@ -153,5 +153,5 @@ extern "C" bool cuda_linear_gated_launch(const struct cuda_linear_task *args,
     p.num_stripes = (p.ring.columns + COLUMNS - 1) / COLUMNS;
     int clusters = info->num_sms / CLUSTER, tiles = p.num_lines * p.num_stripes;
     return launch_ring<gated_ring>(gated_kernel, p, tiles < clusters ? tiles : clusters, CLUSTER,
-                                   stream);
+                                   info, stream);
 }

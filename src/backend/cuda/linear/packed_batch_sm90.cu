@@ -124,7 +124,7 @@ bool launch(const cuda_linear_task *task, uint32_t split, const cuda_device_info
     p.weights = packed_weights_of(task->linear);
     p.row_tiles = row_tiles_of(task);
     return launch_ring<R>(packed_batch_kernel<K, R>, p, clusters_of(task, p.row_tiles),
-                          p.batch.split, stream);
+                          p.batch.split, info, stream);
 }
 
 template <typename K>

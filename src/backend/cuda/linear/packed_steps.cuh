@@ -190,14 +190,11 @@ inline size_t packed_x_bytes(size_t rows, const cuda_linear_view &v) {
     return packed_x_bytes(rows, v.in, v.code, v.group, v.has_offsets);
 }
 
-// Lets blocks have all shared memory of a multiprocessor, static_bytes of it static. The same
-// values at every launch: attributes belong to the process.
+// Lets blocks have all shared memory of a multiprocessor, static_bytes of it static.
 template <typename P>
 void allow_shared_memory(void (*kernel)(P), size_t static_bytes, const cuda_device_info *info) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                         cudaSharedmemCarveoutMaxShared);
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         info->shared_bytes_max - static_cast<int>(static_bytes));
+    prefer_shared_memory(kernel, info);
+    allow_shared_bytes(kernel, info->shared_bytes_max - static_cast<int>(static_bytes), info);
 }
 
 // Launches `blocks` blocks of `threads`, one on each multiprocessor, with `bytes` of shared memory

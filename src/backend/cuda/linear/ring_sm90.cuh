@@ -136,10 +136,9 @@ inline ring_params ring_params_of(const cuda_linear_task *args, uint32_t x_box, 
 // Returns false if the device refuses the launch.
 template <typename RING, typename PARAMS>
 bool launch_ring(void (*kernel)(PARAMS), const PARAMS &p, int clusters, int size,
-                 cudaStream_t stream) {
+                 const cuda_device_info *info, cudaStream_t stream) {
     constexpr int BYTES = sizeof(typename RING::memory);
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    return try_launch_clusters(kernel, clusters, size, THREADS, BYTES, stream, p);
+    return try_launch_clusters(kernel, clusters, size, THREADS, BYTES, info, stream, p);
 }
 
 } // namespace

@@ -343,6 +343,6 @@ extern "C" void cuda_delta_parts_launch(const struct gated_delta_args *args, uin
     int most = SEGMENT / CUDA_DELTA_CHUNKED_MIN + 2;
     int chunks = (c.to - c.from + CHUNK - 1) / CHUNK + (c.p.num_seqs < most ? c.p.num_seqs : most);
     dim3 grid(static_cast<unsigned>(chunks), static_cast<unsigned>(c.p.key_heads));
-    cudaFuncSetAttribute(parts_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    allow_shared_bytes(parts_kernel, BYTES, info);
     launch_dependent(parts_kernel, grid, THREADS, BYTES, info, stream, c);
 }

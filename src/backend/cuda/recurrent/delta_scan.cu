@@ -328,8 +328,7 @@ template <int WARPS>
 void launch_scan(chunk_params c, const cuda_device_info *info, cudaStream_t stream) {
     constexpr int BYTES = scan_stage<WARPS>::BYTES, COLUMNS = scan_stage<WARPS>::COLUMNS;
     c.stages = 3 * BYTES <= info->shared_bytes_max ? 3 : 2;
-    cudaFuncSetAttribute(scan_kernel<WARPS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         c.stages * BYTES);
+    allow_shared_bytes(scan_kernel<WARPS>, c.stages * BYTES, info);
     dim3 grid(static_cast<unsigned>(c.p.heads),
               static_cast<unsigned>((c.p.value_dim + COLUMNS - 1) / COLUMNS),
               static_cast<unsigned>(c.p.num_seqs));

@@ -31,12 +31,12 @@ struct chunk_view {
     float *products; // [2][ROW_WARPS]: q k
 };
 
-__host__ __device__ inline int columns_of(int value_dim) {
+__host__ __device__ constexpr int columns_of(int value_dim) {
     return (value_dim + 31) / 32 * 32;
 }
 
 // Of a block that takes `chunk` tokens at once.
-__host__ __device__ inline size_t shared_floats(int chunk, int key_dim, int value_dim) {
+__host__ __device__ constexpr size_t shared_floats(int chunk, int key_dim, int value_dim) {
     return (size_t)chunk * (2 * key_dim + 2 * value_dim + 4) +
            4 * ROW_WARPS * columns_of(value_dim) + 2 * ROW_WARPS;
 }
@@ -457,8 +457,8 @@ void launch_tokens(const delta_params &p, const cuda_device_info *info, cudaStre
     dim3 grid(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.num_seqs));
     size_t bytes = shared_floats(CHUNK, p.key_dim, p.value_dim) * sizeof(float);
     auto kernel = tokens_kernel<ROWS, THREADS, IS_WHOLE>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(bytes));
+    constexpr int DIM_MAX = ROWS * ROW_WARPS; // of keys and values
+    allow_shared_bytes(kernel, shared_floats(CHUNK, DIM_MAX, DIM_MAX) * sizeof(float), info);
     launch_dependent(kernel, grid, THREADS, bytes, info, stream, p);
 }
 
@@ -467,9 +467,7 @@ void launch_decode(const delta_params &p, const cuda_device_info *info, cudaStre
     dim3 grid(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.num_seqs));
     size_t bytes = shared_floats(1, p.key_dim, p.value_dim) * sizeof(float);
     auto kernel = decode_kernel<IS_WHOLE>;
-    // Kernels with another split of L1 and shared memory wait until a multiprocessor is idle.
-    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                         cudaSharedmemCarveoutMaxShared);
+    prefer_shared_memory(kernel, info);
     launch_dependent(kernel, grid, DECODE_THREADS, bytes, info, stream, p);
 }
 

@@ -543,7 +543,7 @@ extern "C" void cuda_sample_finish_launch(const struct sample_args *args,
     const sample_params p = params_of(args, slices, info);
     if (p.team_size > 1) {
         launch_clusters(finish_kernel, static_cast<int>(args->num_rows), p.team_size, THREADS, 0,
-                        stream, p);
+                        info, stream, p);
     } else {
         launch_dependent(finish_kernel, dim3(args->num_rows), THREADS, 0, info, stream, p);
     }
