@@ -108,13 +108,16 @@ struct experts_spec {
     struct weight_format format;
 };
 
+enum { STEP_SPLIT_MAX = 16 };
+
 /* One step: the whole input of a forward pass and its sampling. The engine fills it, and every op
  * reads it. The arrays are `dev`, with the lengths given here.
  *
  * The queries of sequence s are the tokens query_start[s] .. query_start[s + 1] - 1; the last is at
  * position context_len[s] - 1. The engine may pad decodes with dummy sequences: context_len 0, one
- * token, no slot. Ops choose kernels by the padded counts. A sequence of several tokens may come as
- * as many of one token each, which share its row of the tables; max_query_len counts them as one.
+ * token, no slot. Ops choose kernels by the padded counts. A sequence of up to STEP_SPLIT_MAX
+ * tokens may come as as many of one token each, which share its row of the tables; max_query_len
+ * counts them as one.
  *
  * Layers whose attention sees the same window form KV groups. All groups take their blocks from one
  * cache, and each has slots and block tables of its own. The op of a layer finds those of its group

@@ -129,8 +129,6 @@ enum { CUDA_RING_ROWS = 4 }; // of linear/few_rows_ring.cu
 enum { CUDA_DECODE_ROWS = 4 }; // most rows that layers/all_layers.cu takes
 // Limits of attention/decode_cluster.cu: blocks of a cluster, head_dim of its compact form.
 enum { CUDA_DECODE_CLUSTER_MAX = 8, CUDA_DECODE_CLUSTER_DIM_MAX = 128 };
-// New tokens before one that it prepares too. Recorded steps rely on it: no draft has more.
-enum { CUDA_DRAFTS_MAX = 15 };
 // Queries of one kv head that a decode attention block handles together.
 enum { CUDA_DECODE_GROUP = 8 };
 

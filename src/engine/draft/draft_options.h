@@ -9,7 +9,7 @@
 #include "nanovllm.h"
 
 enum {
-    DRAFT_TOKENS_MAX = 15, // of one draft. Recorded steps of devices rely on it
+    DRAFT_TOKENS_MAX = 15, // of one draft
     DRAFT_ROWS_MAX = 64, // of a step with drafts, or max_num_seqs if that is more
     DRAFT_AUTO_ROWS_MAX = 256, // of one whose drafts are as long as they pay
 };

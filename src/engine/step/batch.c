@@ -168,6 +168,8 @@ static bool needs_mask(const struct sampling *sampling, const struct sequence *s
                                 sequence_num_generated(seq) + num_drafts);
 }
 
+_Static_assert(1 + DRAFT_TOKENS_MAX <= STEP_SPLIT_MAX, "devices take so many parts of a sequence");
+
 // How many sequences of the step an item is.
 static uint32_t num_parts(const struct batch *batch, const struct scheduled *item) {
     return batch->splits_drafts ? 1 + item->num_drafts : 1;

@@ -518,7 +518,7 @@ void cuda_attention(struct backend *backend, const struct attention_args *args) 
 static bool takes_queries(const struct cuda_backend *cuda, const struct attention_args *args) {
     const struct step *step = args->step;
     if (step->max_query_len == 1) return true;
-    bool has_drafts = !has_longer_queries(step) && step->max_query_len <= 1 + CUDA_DRAFTS_MAX;
+    bool has_drafts = !has_longer_queries(step) && step->max_query_len <= STEP_SPLIT_MAX;
     return has_drafts && cuda->step.cluster_size && is_by_clusters(decode_row(cuda, args));
 }
 

@@ -80,11 +80,12 @@ template <int D, int STAGES, bool CODES, bool DRAFTS> constexpr int shared_bytes
     return sizeof(cluster_shared<D, STAGES, CODES>) + values * sizeof(float);
 }
 
-// How many sequences before `seq` are earlier tokens of the same one: they share its block table.
+// How many sequences before `seq` are earlier tokens of the same one, STEP_SPLIT_MAX - 1 at most:
+// they share its block table.
 __device__ __forceinline__ int tokens_before(const cluster_params &p, int seq, int lane) {
     int other = seq - 1 - lane;
     bool is_same = other >= 0 && p.table_row[other] == p.table_row[seq];
-    return __ffs(~__ballot_sync(FULL_WARP, is_same && lane < CUDA_DRAFTS_MAX)) - 1;
+    return __ffs(~__ballot_sync(FULL_WARP, is_same && lane < STEP_SPLIT_MAX - 1)) - 1;
 }
 
 template <bool DRAFTS>
