@@ -726,6 +726,9 @@ NVLLM_API enum nvllm_status nvllm_engine_create(struct nvllm_engine **out,
 // First ends unfinished requests with NVLLM_FINISH_ABORT. NULL is fine. No other thread may be in a
 // function of the engine, or call one afterwards. From an event it does nothing: destroy the engine
 // after the call that delivers the event.
+// Destroy an engine with a GPU before the process ends by exit() or main's return, where the driver
+// is shut down: behind a start a thread of the engine may still be in it. destroy waits for what
+// the driver runs, without a deadline, because that may use memory which destroy frees next.
 NVLLM_API void nvllm_engine_destroy(struct nvllm_engine *engine);
 
 // ---- engine: any thread ----
