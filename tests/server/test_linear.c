@@ -181,6 +181,8 @@ static void test_chat(void **state) {
         &endpoint_chat, {"{'messages':[", HI, ",", "]}", 500},
         {"{'messages':[" HI ",", "{'role':'assistant','reasoning':'so','content':'word'}", ",",
          "," HI "]}", 500},
+        {"{'messages':[", "{'role':'system','content':'word'}", ",", "," HI "]}", 500},
+        {"{'messages':[", "{'role':'developer','content':'word'}", ",", "," HI "]}", 500},
         {"{'messages':[{'role':'user','content':[", TEXT, ",", "]}]}", 500},
         {"{'messages':[{'role':'user','content':'", "word ", "", "'}]}", 5000},
         {ONE "'tools':[", CHAT_TOOL, ",", "]}", 500},
@@ -193,12 +195,25 @@ static void test_chat(void **state) {
         {"{'messages':[" HI ",", "{'role':'tool','tool_call_id':'x#','content':'word'}", ",", "]}",
          500},
         {ONE "'chat_template_kwargs':{", "'k#':1", ",", "}}", 2000},
-        {ONE "'documents':[", "{'title':'t#','text':'word'}", ",", "]}", 1000},
         {ONE, "'k#':1", ",", "}", 2000},
         {"{'continue_final_message':true,'messages':[" HI ",{'role':'assistant','content':'",
          "word ", "", "'}]}", 5000},
         {"{'continue_final_message':true,'messages':[" HI ",{'role':'assistant','content':'",
          "\\n ", "", "'}]}", 5000});
+}
+
+// Of a template that reads them: the others refuse them.
+static void test_documents(void **state) {
+    static const char template_path[] = "tests/reference/data/chat-templates/documents.jinja";
+    struct api *api = *state;
+    const struct nvllm_chat_template *others = api->chat_template;
+    struct nvllm_chat_template *reader = NULL;
+    assert_int_equal(nvllm_chat_template_open(&reader, NULL, template_path, NULL), NVLLM_OK);
+    api_set_chat(api, reader);
+    CHECK_LOADS(&endpoint_chat,
+                {ONE "'documents':[", "{'title':'t#','text':'word'}", ",", "]}", 1000});
+    api_set_chat(api, others);
+    nvllm_chat_template_close(reader);
 }
 
 // A message, the beginning of an answer, and blanks behind it, each of that length.
@@ -378,6 +393,7 @@ static void test_cancelled_before(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_documents),
         cmocka_unit_test(test_begun_answer),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_responses),
