@@ -242,11 +242,13 @@ static void test_internlm3(void **state) {
 
 static void test_bamba(void **state) {
     (void)state;
+    if (mini_options("").tensor_parallel_size > 2) skip(); // it has 2 heads
     check_on_every_isa("bamba");
 }
 
 static void test_falcon_h1(void **state) {
     (void)state;
+    if (mini_options("").tensor_parallel_size > 2) skip(); // its Mamba layers have 2 groups
     check_on_every_isa("falcon-h1");
 }
 
