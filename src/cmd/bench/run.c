@@ -92,6 +92,7 @@ static enum status step_to_end(struct nvllm_engine *engine, struct progress *pro
     struct nvllm_stats stats = {.struct_size = sizeof stats};
     nvllm_engine_stats(engine, &stats);
     uint64_t generated_at_start = stats.num_generated_tokens;
+    double launch_seconds = 0; // of calls that took no results: they launched the next ones' step
     while (nvllm_engine_has_unfinished(engine)) {
         if (interrupt_requested()) {
             result->interrupted = true;
@@ -104,14 +105,18 @@ static enum status step_to_end(struct nvllm_engine *engine, struct progress *pro
         struct nvllm_error error = {0};
         enum status status = cli_status(nvllm_engine_step(engine, &error), &error, err);
         if (status) return status;
-        double seconds = clock_seconds() - start;
+        double seconds = launch_seconds + clock_seconds() - start;
         nvllm_engine_stats(engine, &stats);
         uint64_t prefilled = stats.num_prefill_tokens - prefill_before;
+        uint64_t generated = stats.num_generated_tokens - generated_before;
+        bool has_results = prefilled || generated;
+        launch_seconds = has_results ? 0 : seconds;
+        if (!has_results) continue;
         if (prefilled) {
             result->prefill_tokens += prefilled;
             result->prefill_seconds += seconds;
         } else {
-            result->decode_tokens += stats.num_generated_tokens - generated_before;
+            result->decode_tokens += generated;
             result->decode_seconds += seconds;
         }
         if (!progress) continue;
