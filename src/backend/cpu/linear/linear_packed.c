@@ -7,7 +7,7 @@
 #include "backend/cpu/linear/packed.h"
 #include "base/dtype.h"
 
-enum { AHEAD_BYTES = 2048 }; // from what is written to what is fetched
+enum { AHEAD_BYTES = 8192 }; // from what is written to what is fetched
 
 bool linear_has_packed(struct weight_format format) {
     uint32_t group = format.group;
