@@ -2,10 +2,9 @@
  * later): activated[pair] = silu(gate x) * (up x), or another activation, then out = sum over slots
  * of weight * (down activated), or the sum is added to out.
  *
- * Weights stream through a ring in shared memory by bulk copies, those of down behind those of gate
- * and up. So memory stays busy while blocks wait for each other between the two products: down's
- * first weights come meanwhile. Each warp has its own part of the ring and refills a slot when it
- * has multiplied it, so no warp waits for another within a round.
+ * Each lane has the loads of AHEAD steps on their way to registers. Those of the next round are
+ * issued at a round's end. So memory stays busy while blocks wait for each other between the two
+ * products: down's first weights come meanwhile.
  *
  * The products are those of linear/packed_steps.cuh. A unit of gate and up is a tile of a pair's
  * gates and the same tile of its ups. A unit of down is a tile of a token's outputs and two of its
@@ -20,7 +19,6 @@
  * Bytes: those of each pair's codes and scales; pairs with the same expert share them in the L2. */
 #include "backend/cuda/activation.cuh"
 #include "backend/cuda/experts/packed_rounds.cuh"
-#include "backend/cuda/hopper.cuh"
 
 #include <nv/target>
 
@@ -31,17 +29,12 @@ namespace {
 // Sums of gate's and up's outputs, or of a token's in the first half.
 using unit_sums = float[2 * TILE];
 
-// Bytes of a step's scales that go through the ring. Kinds with a word for several steps read it
-// from memory: many tiles may share it.
-template <typename K>
-constexpr int SCALE_BYTES = K::GROUP && !(K::BITS == 8 && K::WORDS == 1) ? TILE * K::WORDS * 4 : 0;
-template <typename K> constexpr int SLOT_BYTES = CHUNK * 2 * (STEP_BYTES + SCALE_BYTES<K>);
+constexpr int AHEAD = 4; // steps whose loads a lane has on their way
 
 struct block_shared {
     // Of a round's parity. Unit u's sums by warp w are number u + w: units and warps both ascend.
     unit_sums found[2][UNITS_MAX + WARPS];
-    uint64_t full[WARPS][SLOTS_MAX];
-    // Each warp has its own, so that it waits for no other before its first copies.
+    // Each warp has its own, so that it waits for no other before its first loads.
     cursor starts[WARPS][2]; // of the first rounds of gate and up, and of down
     int32_t ids[WARPS][TOKENS_MAX * TOP_K_MAX];
     float token_weights[WARPS][TOKENS_MAX * TOP_K_MAX];
@@ -76,100 +69,89 @@ __device__ __forceinline__ unit_tiles tiles_of(const few_params &p, const block_
     return {low, ids[min(at.slot + 1, p.top_k - 1)] * tiles + at.tile};
 }
 
-// A warp's part of the ring: its slots are filled in the order of its steps.
-template <typename K> struct warp_ring {
+// The loads of a warp's steps of a round, in order.
+template <typename K> struct step_loader {
     const few_params &p;
     const block_shared &s;
-    uint32_t slots, full; // shared
-    int warp, lane, num_rounds;
-    cursor next; // to copy
-    int fills; // the slot that is filled next
-    uint64_t policy;
+    int warp, lane;
+    step_loads<K> loads[AHEAD];
+    step_source<K> source; // of the round's product
+    cursor next; // to load
+    int low, high; // numbers of its steps of the two tiles
 
-    __device__ __forceinline__ void fill() {
-        while (next.at == next.end) {
-            if (next.round + 1 >= num_rounds) return;
-            next = enter(p, s, next.round + 1, warp);
-        }
-        const product_params &m = next.r.is_down ? p.down : p.gate_up;
-        int count = next.chunk(p);
+    __device__ __forceinline__ step_loader(const few_params &params, const block_shared &shared,
+                                           int warp_, int lane_)
+        : p(params), s(shared), warp(warp_), lane(lane_), loads(),
+          source(params.gate_up.weights, lane_), next(), low(0), high(0) {
+    }
+    // Begins a round. Its first load is loads[0].
+    __device__ __forceinline__ void begin(const cursor &from) {
+        next = from;
+        if (next.run == 0) return;
+        source = step_source<K>(next.r.is_down ? p.down.weights : p.gate_up.weights, lane);
+        find_tiles();
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) load(loads[a]);
+    }
+    __device__ __forceinline__ void load(step_loads<K> &to) {
+        if (next.run == 0) return;
+        source.load(to, low++, high++);
+        if (--next.run > 0 || next.left == 0) return;
+        next.next_unit(p);
+        find_tiles();
+    }
+    __device__ __forceinline__ void find_tiles() {
         unit_tiles t = tiles_of(p, s, next, warp);
-        uint32_t barrier = full + fills * 8, to = slots + fills * SLOT_BYTES<K>;
-        if (lane == 0) barrier_expect(barrier, count * 2 * (STEP_BYTES + SCALE_BYTES<K>)); // rule 8
-        __syncwarp();
-        size_t step = static_cast<size_t>(lane % 2 ? t.high : t.low) * m.weights.steps + next.step;
-        if (lane < 2) {
-            copy_bulk(to + lane * CHUNK * STEP_BYTES, m.weights.codes + step * 32,
-                      count * STEP_BYTES, barrier, policy);
-        } else if (SCALE_BYTES<K> && lane < 4) {
-            copy_bulk(to + CHUNK * 2 * STEP_BYTES + lane % 2 * (CHUNK * SCALE_BYTES<K>),
-                      m.weights.scales.words + step * (SCALE_BYTES<K> / 4), count * SCALE_BYTES<K>,
-                      barrier, policy);
-        }
-        next.advance(p, count);
-        fills = fills + 1 == p.slots ? 0 : fills + 1;
+        int steps = next.steps_of(p);
+        low = t.low * steps + next.step, high = t.high * steps + next.step;
     }
 };
 
-// Step number i of a slot. `number`: that of the step among all of the low and the high tile.
-template <typename K>
-__device__ __forceinline__ void load_step(step_loads<K> &to, const lane_scales<K> &scales,
-                                          uint32_t slot, int i, const int (&number)[2], int lane) {
-    constexpr int OWN = K::IS_SPREAD ? K::LANE_WORDS : K::WORDS; // words between lanes, or outputs
-    uint32_t own = (K::IS_SPREAD ? lane : lane / 4) * (OWN * 4);
+// Eight inputs of some rows of x.
+template <typename K> struct row_chunk {
+    static constexpr int ROWS = 4; // whose loads are issued together
+    uint4 v[ROWS];
+
+    // `first`: the first of the rows.
+    __device__ __forceinline__ void load(const product_params &m, const __nv_bfloat16 *from,
+                                         int rows, int first, int chunk) {
+        bool has_data = chunk * 8 < m.columns;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        to.codes[half] =
-            load_shared16(slot + half * (CHUNK * STEP_BYTES) + i * STEP_BYTES + lane * 16);
-        if constexpr (SCALE_BYTES<K> == 0) {
-            scales.load(to.scales[half], number[half] / (K::SPAN / K::STEP));
-        } else {
-            static_assert(K::SPAN == K::STEP, "a step has words of its own");
-            uint32_t from = slot + CHUNK * 2 * STEP_BYTES +
-                            half * (CHUNK * SCALE_BYTES<K>)+i * SCALE_BYTES<K> + own;
-            if constexpr (K::LANE_WORDS == 1) {
-                to.scales[half][0] = load_shared(from);
-            } else if constexpr (K::LANE_WORDS == 2) {
-                uint2 two = load_shared8(from);
-                to.scales[half][0] = two.x, to.scales[half][1] = two.y;
-            } else {
-                static_assert(K::LANE_WORDS == 4, "words");
-                uint4 four = load_shared16(from);
-                to.scales[half][0] = four.x, to.scales[half][1] = four.y;
-                to.scales[half][2] = four.z, to.scales[half][3] = four.w;
+        for (int i = 0; i < ROWS; i++) {
+            v[i] = make_uint4(0, 0, 0, 0);
+            if (first + i >= rows || !has_data) continue;
+            const __nv_bfloat16 *row = of_step(from) + (size_t)(first + i) * m.columns;
+            v[i] = __ldcg(reinterpret_cast<const uint4 *>(row) + chunk);
+        }
+    }
+    // Stores them to shared memory, with the sums of their groups. All lanes call it.
+    __device__ __forceinline__ void store(const product_params &m, int rows, int first, int chunk,
+                                          bool is_scaled, uint32_t x) {
+        bool is_there = chunk < m.in / 8;
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            if (first + i >= rows) break;
+            float unused = 0;
+            if (!is_scaled) v[i] = prepare_inputs<K>(v[i], nullptr, unused);
+            if (is_there) store_inputs(x + (first + i) * m.x_stride, chunk, v[i]);
+            if constexpr (K::ZEROS || K::OFFSETS) {
+                keep_group_sums<K>(v[i], x + rows * m.x_stride, first + i, chunk, is_there);
             }
         }
     }
-}
+};
 
-// Brings rows of x to shared memory, times X_SCALE, with the sums of their groups.
+// Brings rows of x to shared memory, times X_SCALE, which they may be already. `next` is the
+// thread's first chunk of the first rows, and is loaded.
 template <typename K>
 __device__ __forceinline__ void bring_rows(const product_params &m, const __nv_bfloat16 *from,
-                                           int rows, uint32_t x) {
-    constexpr int BATCH = 4; // loads that are issued together
-    int chunks = m.in / 8;
-    for (int begin = threadIdx.x / 32 * 32; begin < chunks; begin += THREADS) {
+                                           int rows, bool is_scaled, row_chunk<K> &next,
+                                           uint32_t x) {
+    for (int begin = threadIdx.x / 32 * 32; begin < m.in / 8; begin += THREADS) {
         int chunk = begin + threadIdx.x % 32;
-        bool is_there = chunk < chunks, has_data = chunk * 8 < m.columns;
-        for (int first = 0; first < rows; first += BATCH) {
-            uint4 v[BATCH];
-#pragma unroll
-            for (int b = 0; b < BATCH; b++) {
-                v[b] = make_uint4(0, 0, 0, 0);
-                if (first + b >= rows || !has_data) continue;
-                const __nv_bfloat16 *row = of_step(from) + (size_t)(first + b) * m.columns;
-                v[b] = __ldcg(reinterpret_cast<const uint4 *>(row) + chunk);
-            }
-#pragma unroll
-            for (int b = 0; b < BATCH; b++) {
-                if (first + b >= rows) break;
-                float unused = 0;
-                v[b] = prepare_inputs<K>(v[b], nullptr, unused);
-                if (is_there) store_inputs(x + (first + b) * m.x_stride, chunk, v[b]);
-                if constexpr (K::ZEROS || K::OFFSETS) {
-                    keep_group_sums<K>(v[b], x + rows * m.x_stride, first + b, chunk, is_there);
-                }
-            }
+        for (int first = 0; first < rows; first += row_chunk<K>::ROWS) {
+            if (begin >= THREADS || first > 0) next.load(m, from, rows, first, chunk);
+            next.store(m, rows, first, chunk, is_scaled, x);
         }
     }
 }
@@ -222,75 +204,78 @@ __device__ __forceinline__ float quad_sum(float v) {
     return v + __shfl_xor_sync(FULL_WARP, v, 2);
 }
 
+// Keeps a warp's sums of a unit, `now`, for all of the block.
+template <typename K>
+__device__ __forceinline__ void keep_sums(const few_params &p, block_shared &s, const cursor &now,
+                                          float (&sums)[4], int warp, int lane) {
+    if constexpr (K::EXPONENTS) {
+        sums[0] = quad_sum(sums[0]);
+        sums[2] = sums[3] = quad_sum(sums[3]);
+    }
+    bool is_odd = !K::EXPONENTS && now.r.token & 1;
+    float low = is_odd ? sums[1] : sums[0], high = is_odd ? sums[3] : sums[2];
+    if (now.r.is_down) {
+        int pair = now.r.token * p.top_k + now.slot;
+        bool has_high = now.slot + 1 < p.top_k;
+        low = sums[0] * s.token_weights[warp][pair];
+        high = has_high ? sums[3] * s.token_weights[warp][pair + 1] : 0;
+        if constexpr (K::GROUP == 0) {
+            unit_tiles t = tiles_of(p, s, now, warp);
+            low *= p.down.weights.scales.rows[t.low * TILE + lane / 4];
+            high *= p.down.weights.scales.rows[t.high * TILE + lane / 4];
+        }
+        low += high;
+    }
+    if (lane % 4 == 0) {
+        float *found = s.found[now.round & 1][now.unit + warp];
+        found[lane / 4] = low;
+        if (!now.r.is_down) found[TILE + lane / 4] = high;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) sums[i] = 0;
+}
+
 // Multiplies this warp's steps of a round, and keeps the sums of each unit.
 template <typename K>
 __device__ __forceinline__ void multiply_round(const few_params &p, block_shared &s,
-                                               warp_ring<K> &ring, cursor now, uint32_t region,
-                                               int &slot, uint32_t &parity) {
+                                               step_loader<K> &loader, cursor now,
+                                               uint32_t region) {
     constexpr int GROUPS = K::GROUP ? K::SPAN / K::GROUP : 0; // of a span
-    int warp = ring.warp, lane = ring.lane;
-    const product_params &m = now.r.is_down ? p.down : p.gate_up;
-    const lane_scales<K> scales(m.weights.scales, lane);
-    int rows = now.r.is_down ? p.top_k : p.num_tokens;
+    static_assert(K::SPAN == K::STEP || !(K::ZEROS || K::OFFSETS), "a step has sums of its own");
+    int lane = loader.lane, rows = now.r.is_down ? p.top_k : p.num_tokens;
     // Sums of groups are loaded for an even row and the next.
     int token = K::EXPONENTS ? now.r.token : now.r.token & ~1;
-    bool is_odd = !K::EXPONENTS && now.r.token & 1;
-    float sums[4] = {};
-    while (now.at < now.end) {
-        int count = now.chunk(p), unit = now.unit, begin = now.step;
+    auto inputs_of_unit = [&]() {
         int first = now.r.is_down ? now.slot : token;
         int second = K::EXPONENTS && !now.r.is_down ? token : min(first + 1, rows - 1);
-        const unit_inputs inputs(m, region, rows, first, second, lane);
-        int number[2] = {};
-        unit_tiles t = {};
-        if constexpr (SCALE_BYTES<K> == 0) {
-            t = tiles_of(p, s, now, warp);
-            number[0] = t.low * m.weights.steps + begin;
-            number[1] = t.high * m.weights.steps + begin;
-        }
-        barrier_wait(ring.full + slot * 8, parity, "weights in slot", slot);
-        uint32_t from = ring.slots + slot * SLOT_BYTES<K>;
-#pragma unroll
-        for (int i = 0; i < CHUNK; i++) {
-            if (i >= count) break;
-            step_loads<K> loads;
-            load_step<K>(loads, scales, from, i, number, lane);
-            uint32_t x_sums = inputs.sums + (begin + i) * K::STEP / K::SPAN * (GROUPS * 32);
-            uint32_t x = inputs.x + (begin + i) * (K::STEP * 2);
-            if constexpr (K::EXPONENTS) {
-                multiply_four_groups<K>(sums, loads, x, lane);
-            } else {
-                multiply_step<K>(sums, loads, x, x_sums, lane);
-            }
-            number[0]++, number[1]++;
-        }
-        __syncwarp(); // all lanes have read the slot
-        ring.fill();
-        if (++slot == p.slots) slot = 0, parity ^= 1;
-        if (!now.advance(p, count) && now.at < now.end) continue;
+        unit_inputs inputs(now.r.is_down ? p.down : p.gate_up, region, rows, first, second, lane);
+        inputs.x += now.step * (K::STEP * 2);
+        inputs.sums += now.step * (GROUPS * 32);
+        return inputs;
+    };
+    float sums[4] = {};
+    unit_inputs inputs = inputs_of_unit();
+    // Returns false if all of the warp's steps are multiplied.
+    auto multiply_next = [&](step_loads<K> &from) {
         if constexpr (K::EXPONENTS) {
-            sums[0] = quad_sum(sums[0]);
-            sums[2] = sums[3] = quad_sum(sums[3]);
+            multiply_four_groups<K>(sums, from, inputs.x, lane);
+        } else {
+            multiply_step<K>(sums, from, inputs.x, inputs.sums, lane);
         }
-        float low = is_odd ? sums[1] : sums[0], high = is_odd ? sums[3] : sums[2];
-        if (now.r.is_down) {
-            int pair = now.r.token * p.top_k + first;
-            bool has_high = first + 1 < p.top_k;
-            low = sums[0] * s.token_weights[warp][pair];
-            high = has_high ? sums[3] * s.token_weights[warp][pair + 1] : 0;
-            if constexpr (K::GROUP == 0) {
-                low *= m.weights.scales.rows[t.low * TILE + lane / 4];
-                high *= m.weights.scales.rows[t.high * TILE + lane / 4];
-            }
-            low += high;
-        }
-        if (lane % 4 == 0) {
-            float *found = s.found[now.round & 1][unit + warp];
-            found[lane / 4] = low;
-            if (!now.r.is_down) found[TILE + lane / 4] = high;
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) sums[i] = 0;
+        loader.load(from);
+        inputs.x += K::STEP * 2;
+        inputs.sums += GROUPS * 32;
+        if (--now.run > 0) return true;
+        keep_sums<K>(p, s, now, sums, loader.warp, lane);
+        if (now.left == 0) return false;
+        now.next_unit(p);
+        inputs = inputs_of_unit();
+        return true;
+    };
+    if (now.run == 0) return;
+    static_assert(AHEAD == 4, "loads");
+    while (multiply_next(loader.loads[0]) && multiply_next(loader.loads[1]) &&
+           multiply_next(loader.loads[2]) && multiply_next(loader.loads[3])) {
     }
 }
 
@@ -300,6 +285,7 @@ __device__ __forceinline__ float total_of(const unit_sums *found, int unit, int 
     int begin = unit * steps;
     int first = (WARPS * (begin + 1) - 1) / all, last = (WARPS * (begin + steps) - 1) / all;
     float sum = 0;
+#pragma unroll 1 // few warps: long code would be loaded for nothing
     for (int w = first; w <= last; w++) {
         // Of fewer steps than warps some warps have none.
         if (all * w / WARPS < all * (w + 1) / WARPS) sum += found[unit + w][i];
@@ -351,6 +337,7 @@ __device__ __forceinline__ result result_of(const few_params &p, const block_sha
     return y;
 }
 
+template <typename K>
 __device__ __forceinline__ void write_result(const few_params &p, const unit_sums *found,
                                              const round_units &r, const result &y) {
     if (!y.is_there) return;
@@ -360,9 +347,10 @@ __device__ __forceinline__ void write_result(const few_params &p, const unit_sum
         float up = total_of(found, y.unit, steps, all, TILE + y.i);
         value =
             activated(p.activation, fmaf(value, y.scale, y.bias), fmaf(up, y.up_scale, y.up_bias));
-        of_step(p.activated)[y.at] = __float2bfloat16(value);
+        of_step(p.activated)[y.at] = __float2bfloat16(value * K::X_SCALE);
         return;
     }
+#pragma unroll 1
     for (int pass = 1; pass < p.passes; pass++) {
         value += total_of(found, y.unit + pass, steps, all, y.i);
     }
@@ -393,19 +381,13 @@ __device__ __forceinline__ void wait_for_blocks(const few_params &p) {
 template <typename K>
 __device__ void run_block(const few_params &p, char *memory, block_shared &s) {
     int warp = __shfl_sync(FULL_WARP, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-    int slots_bytes = p.slots * SLOT_BYTES<K>;
-    uint32_t slots = shared_address(memory), region = slots + WARPS * slots_bytes;
+    uint32_t region = shared_address(memory);
     int before = p.num_tokens * p.gate_up.rounds, rounds = before + p.num_tokens * p.down.rounds;
-    warp_ring<K> ring = {
-        p,  s, slots + warp * slots_bytes, shared_address(s.full[warp]), warp, lane, rounds,
-        {}, 0, evict_first_policy()};
-    if (lane < p.slots) barrier_init(ring.full + lane * 8, 1);
-    barrier_init_done();
-    cursor start;
-    start.find(p, 0, warp);
-    if (lane == 0) s.starts[warp][0] = start;
-    start.find(p, before, warp);
-    if (lane == 0) s.starts[warp][1] = start;
+    cursor now;
+    now.find(p, 0, warp);
+    if (lane == 0) s.starts[warp][0] = now;
+    now.find(p, before, warp);
+    if (lane == 0) s.starts[warp][1] = now;
     __syncwarp();
     wait_for_earlier();
     let_next_start();
@@ -414,33 +396,39 @@ __device__ void run_block(const few_params &p, char *memory, block_shared &s) {
         s.token_weights[warp][lane] = of_step(p.token_weights)[lane];
     }
     __syncwarp();
-    ring.next = enter(p, s, 0, warp);
-    for (int i = 0; i < p.slots; i++) ring.fill();
-    bring_rows<K>(p.gate_up, p.x, p.num_tokens, region);
+    step_loader<K> loader(p, s, warp, lane);
+    now = enter(p, s, 0, warp);
+    row_chunk<K> chunk; // in front of the weights, behind which it would wait
+    chunk.load(p.gate_up, p.x, p.num_tokens, 0, threadIdx.x);
+    loader.begin(now);
+    bring_rows<K>(p.gate_up, p.x, p.num_tokens, false, chunk, region);
     __syncthreads();
-    int slot = 0; // of this warp, to multiply next
-    uint32_t parity = 0;
     for (int round = 0; round < rounds; round++) {
-        cursor now = enter(p, s, round, warp);
-        result y = result_of<K>(p, s, now.r);
+        round_units units = now.r;
+        result y = result_of<K>(p, s, units);
         if (round == before) wait_for_blocks(p);
-        if (now.r.is_down && (round - before) % p.down.rounds == 0) {
+        if (units.is_down && (round - before) % p.down.rounds == 0) {
             // All have read the rows before: they passed a barrier since.
             const __nv_bfloat16 *rows = p.activated;
-            rows += (size_t)now.r.token * p.top_k * p.down.columns;
-            bring_rows<K>(p.down, rows, p.top_k, region);
+            rows += (size_t)units.token * p.top_k * p.down.columns;
+            chunk.load(p.down, rows, p.top_k, 0, threadIdx.x);
+            bring_rows<K>(p.down, rows, p.top_k, true, chunk, region);
             __syncthreads();
         }
-        multiply_round<K>(p, s, ring, now, region, slot, parity);
+        multiply_round<K>(p, s, loader, now, region);
+        if (round + 1 < rounds) {
+            now = enter(p, s, round + 1, warp);
+            loader.begin(now);
+        }
         __syncthreads();
-        write_result(p, s.found[round & 1], now.r, y);
+        write_result<K>(p, s.found[round & 1], units, y);
     }
 }
 
 template <typename K>
 __global__ void __launch_bounds__(THREADS, 1)
     packed_few_tokens_kernel(const __grid_constant__ few_params p) {
-    extern __shared__ __align__(128) char memory[]; // ring, rows of x, sums of their groups
+    extern __shared__ __align__(128) char memory[]; // rows of x, sums of their groups
     __shared__ block_shared shared;
     NV_IF_TARGET(NV_PROVIDES_SM_90, (run_block<K>(p, memory, shared);))
 }
@@ -464,9 +452,6 @@ constexpr size_t STATIC_BYTES = (sizeof(block_shared) + 127) / 128 * 128;
 
 template <typename K>
 void launch_kind(few_params p, size_t x_bytes, const cuda_device_info *info, cudaStream_t stream) {
-    size_t room = static_cast<size_t>(info->shared_bytes_max) - STATIC_BYTES - x_bytes;
-    size_t slots = room / (WARPS * SLOT_BYTES<K>);
-    p.slots = slots < SLOTS_MAX ? static_cast<int>(slots) : SLOTS_MAX;
     auto kernel = packed_few_tokens_kernel<K>;
     allow_shared_memory(kernel, STATIC_BYTES, info);
     // Cooperative: blocks start together, once there is room for all. Otherwise two engines of a
@@ -474,9 +459,8 @@ void launch_kind(few_params p, size_t x_bytes, const cuda_device_info *info, cud
     cudaLaunchAttribute attributes[] = {dependent_attribute(), {}};
     attributes[1].id = cudaLaunchAttributeCooperative;
     attributes[1].val.cooperative = 1;
-    cudaLaunchConfig_t config = launch_config(
-        dim3(static_cast<unsigned>(info->num_sms)), THREADS,
-        static_cast<size_t>(p.slots) * WARPS * SLOT_BYTES<K> + x_bytes, stream, attributes, 2);
+    cudaLaunchConfig_t config = launch_config(dim3(static_cast<unsigned>(info->num_sms)), THREADS,
+                                              x_bytes, stream, attributes, 2);
     launch_by(config, kernel, info, p);
 }
 
@@ -484,12 +468,8 @@ void launch_kind(few_params p, size_t x_bytes, const cuda_device_info *info, cud
 
 extern "C" size_t cuda_experts_packed_few_bytes(uint32_t rows, uint32_t in,
                                                 const struct weight_format *format) {
-    uint32_t step = cuda_packed_step(weight_code_bits(format->code)), group = format->group;
-    uint32_t groups = group && group <= step ? step / group : 0;
-    size_t scales =
-        groups * TILE * cuda_packed_group_bytes(format->code, group, format->has_offsets);
-    return packed_x_bytes(rows, in, format->code, group, format->has_offsets) + STATIC_BYTES +
-           WARPS * CHUNK * 2 * (STEP_BYTES + scales);
+    return packed_x_bytes(rows, in, format->code, format->group, format->has_offsets) +
+           STATIC_BYTES;
 }
 
 extern "C" void cuda_experts_packed_few_launch(const struct experts_args *args,

@@ -7,11 +7,8 @@
 namespace {
 
 constexpr int WARPS = 16, THREADS = WARPS * 32, TILE = CUDA_PACKED_TILE;
-constexpr int CHUNK = 4; // steps of a slot
-constexpr int SLOTS_MAX = 4; // of a warp
 constexpr int UNITS_MAX = 32; // of a round
 constexpr int TOKENS_MAX = 4, TOP_K_MAX = 8;
-constexpr int STEP_BYTES = CUDA_PACKED_STEP_BYTES;
 
 // One of the two products.
 struct product_params {
@@ -27,7 +24,7 @@ struct product_params {
 struct few_params {
     product_params gate_up, down;
     const __nv_bfloat16 *x; // [num_tokens][gate_up.columns]
-    __nv_bfloat16 *activated; // [num_tokens][top_k][down.columns]
+    __nv_bfloat16 *activated; // [num_tokens][top_k][down.columns], times X_SCALE
     __nv_bfloat16 *out; // [num_tokens][down.outputs]
     bool is_added; // to out
     const int32_t *ids; // [num_tokens][top_k]
@@ -35,7 +32,6 @@ struct few_params {
     uint32_t *arrived; // [2]: blocks at the grid barrier, blocks behind it; 0 between launches
     int num_tokens, top_k;
     int passes; // of down over the slots, two at a time
-    int slots; // of a warp's ring
     enum activation activation;
 };
 
@@ -62,10 +58,12 @@ __device__ __forceinline__ round_units units_of(const few_params &p, int round) 
     return r;
 }
 
-// A warp's place in its steps of all rounds.
+// A warp's place in its steps of a round.
 struct cursor {
-    int round, at, end; // at, end: this warp's next step of the round's, one past its last
-    int unit, step; // of the round; of the unit
+    int round;
+    int run, left; // steps that are left of the unit; of the round's other units
+    int step; // of the unit: the first of its run
+    int unit; // of the round
     int slot, tile; // of the unit, the first of down's two slots; of an expert
     round_units r;
 
@@ -73,8 +71,9 @@ struct cursor {
         round = number;
         r = units_of(p, number);
         int steps = steps_of(p), all = r.count * steps;
-        at = all * warp / WARPS, end = all * (warp + 1) / WARPS;
+        int at = all * warp / WARPS, end = all * (warp + 1) / WARPS;
         unit = at / steps, step = at - unit * steps;
+        run = min(steps - step, end - at), left = end - at - run;
         int of_token = r.first + unit, per = r.is_down ? p.passes : p.gate_up.expert_tiles / 2;
         int high = of_token / per, low = of_token - high * per;
         slot = r.is_down ? low * 2 : high;
@@ -83,14 +82,8 @@ struct cursor {
     __device__ __forceinline__ int steps_of(const few_params &p) const {
         return r.is_down ? p.down.weights.steps : p.gate_up.weights.steps;
     }
-    // Steps of the next slot: of one unit.
-    __device__ __forceinline__ int chunk(const few_params &p) const {
-        return min(CHUNK, min(steps_of(p) - step, end - at));
-    }
-    // Returns whether the unit is done.
-    __device__ __forceinline__ bool advance(const few_params &p, int count) {
-        at += count, step += count;
-        if (step < steps_of(p)) return false;
+    __device__ __forceinline__ void next_unit(const few_params &p) {
+        run = min(steps_of(p), left), left -= run;
         step = 0, unit++;
         if (r.is_down) {
             slot += 2;
@@ -98,7 +91,6 @@ struct cursor {
         } else if (++tile == p.gate_up.expert_tiles / 2) {
             tile = 0, slot++;
         }
-        return true;
     }
 };
 

@@ -60,25 +60,34 @@ __device__ __forceinline__ void unpack_u4(uint32_t word, uint32_t (&pairs)[4]) {
     pairs[3] = mask_and_set<CODES>(word >> 12, OFFSET);
 }
 
-// Eight codes of e2m1 as a word, in the order of pack_u4. In each half pair p has its signs and its
-// magnitudes in bits that a shift brings to where bf16 has them.
+// Eight codes of e2m1 as a word, in the order of pack_u4. A pair of bf16 has a code's sign in bit
+// 15 and its magnitude in bits 8 to 6. In each half of the word pair 0 is where bf16 has it, pair 1
+// six bits lower, and pair 2 ten bits lower, where bits below 0 are the upper ones of the other
+// half. Pair 3 takes what is left: four bits lower, but the magnitude's last bit four bits higher.
 __host__ __device__ inline uint32_t pack_e2m1(const uint8_t *codes) {
     uint32_t word = 0;
-    for (int i = 0; i < 8; i++) {
-        int p = i / 2, sign_bit = p == 0 ? 15 : 11 + p, bits = p == 3 ? 9 : 6 - 3 * p;
-        uint32_t code = codes[p * 8 + i % 2];
-        word |= (code >> 3 << sign_bit | (code & 7) << bits) << i % 2 * 16;
+    for (int half = 0; half < 2; half++) {
+        uint32_t signs[4], magnitudes[4];
+        for (int p = 0; p < 4; p++) {
+            uint32_t code = codes[p * 8 + half];
+            signs[p] = code >> 3, magnitudes[p] = code & 7;
+        }
+        word |=
+            (signs[0] << 15 | magnitudes[0] << 6 | signs[1] << 9 | magnitudes[1] | signs[2] << 5 |
+             signs[3] << 11 | magnitudes[3] >> 1 << 3 | (magnitudes[3] & 1) << 10)
+            << half * 16;
+        word |= magnitudes[2] << (half ? 12 : 28);
     }
     return word;
 }
 
 // The pairs times 2^-126: the sign in bit 15, exponent and mantissa in bits 8 to 6, also of 0.5.
 __host__ __device__ __forceinline__ void unpack_e2m1(uint32_t word, uint32_t (&pairs)[4]) {
-    constexpr uint32_t SIGN = 0x80008000, MAGNITUDE = 0x01c001c0;
-    pairs[0] = word & (SIGN | MAGNITUDE);
-    pairs[1] = word << 3 & (SIGN | MAGNITUDE);
-    pairs[2] = (word << 2 & SIGN) | (word << 6 & MAGNITUDE);
-    pairs[3] = (word << 1 & SIGN) | (word >> 3 & MAGNITUDE);
+    constexpr uint32_t PAIR = 0x81c081c0, LAST = 0x00400040;
+    pairs[0] = word & PAIR;
+    pairs[1] = word << 6 & PAIR;
+    pairs[2] = (word << 10 | word >> 22) & PAIR;
+    pairs[3] = (word << 4 & (PAIR ^ LAST)) | (word >> 4 & LAST);
 }
 
 // The word of a group of int4 that has zeros.
@@ -189,9 +198,10 @@ __device__ __forceinline__ group_factors factors_of(uint32_t word, uint32_t offs
 
 // Of the group's byte in a word of exponents.
 __device__ __forceinline__ group_factors factors_of_exponent(uint32_t word, int group) {
-    uint32_t exponent = __byte_perm(word, 0, 0x4440 | group);
-    // 2^-127, exponent 0, is a subnormal number.
-    return {__uint_as_float(max(exponent << 23, 0x00400000u)), -0.0f, 0};
+    uint32_t exponent = __byte_perm(word, 0, 0x4440 | group), scale;
+    // 2^-127, exponent 0, is a subnormal number. max() would be a comparison and a choice.
+    asm("max.u32 %0, %1, %2;" : "=r"(scale) : "r"(exponent << 23), "n"(0x00400000));
+    return {__uint_as_float(scale), -0.0f, 0};
 }
 
 // The pairs as the values of their codes, without the scale. All steps are exact.
