@@ -121,7 +121,7 @@ def run_once(program, model, arguments, way, request):
         source.write_text(json.dumps(request) + "\n")
         subprocess.run([program, "generate", "-m", model, "--drafts", way, "-c", "8192", "--skip-tokenizer-init",
                         "--input", source, "--output", results, "--stats", stats, *arguments], check=True)
-        return json.loads(stats.read_text()), json.loads(results.read_text().splitlines()[0])
+        return json.loads(stats.read_text()), json.loads(results.read_text().split("\n")[0])
 
 
 def split_name(name):

@@ -95,7 +95,7 @@ def rate(folder, streams, form, program, model, arguments):
     command += ["--input", requests, "--output", results, *arguments]
     subprocess.run(command, check=True)
     total = 0
-    for line in results.read_text().splitlines():
+    for line in results.read_text().split("\n")[:-1]:  # splitlines() also cuts at U+2028 inside a text
         result = json.loads(line)
         if result["finish_reason"] != "length":
             sys.exit(f"an answer ended: {result['finish_reason']} {result.get('error', '')}")
