@@ -161,7 +161,7 @@ void compose_project_out(struct pass *pass, const struct linear *linear, const v
     d->backend->ops->linear(
         d->backend, &(struct linear_args){
                         .linear = linear, .x = x, .out = compose_projected(pass), .rows = rows});
-    if (!pass->is_alone) compose_add_projected(pass, end);
+    compose_add_projected(pass, end);
 }
 
 void *compose_projected(struct pass *pass) {
@@ -250,6 +250,7 @@ void compose_add_whole(struct pass *pass, const struct block_end *end) {
 void compose_add_projected(struct pass *pass, const struct block_end *end) {
     struct decoder *d = pass->d;
     void *projected = compose_projected(pass);
+    if (pass->is_alone) return;
     if (!end->norm) {
         if (end->factor != 1) scale(pass, projected, projected, end->factor, false);
         pass->has_unadded = true;

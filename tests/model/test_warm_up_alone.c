@@ -77,10 +77,17 @@ static void test_no_sums_before_norms_behind_blocks(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(checkpoints); i++) warm_up(checkpoints[i]);
 }
 
+// A layer of these has two results to sum before its MLP.
+static void test_no_sums_of_two_mixers(void **state) {
+    (void)state;
+    warm_up("tests/reference/data/falcon-h1");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_sums),
         cmocka_unit_test(test_no_sums_before_norms_behind_blocks),
+        cmocka_unit_test(test_no_sums_of_two_mixers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
