@@ -539,9 +539,9 @@ NVLLM_API void nvllm_chat_template_close(struct nvllm_chat_template *chat_templa
 // would take more than 16 MiB + 40 bytes per byte of `chat`. This is checked before the tree is
 // allocated.
 // NVLLM_ERR_INVALID: the template raised an error (the sentence names template and line); it left
-// out a message whose role is neither user nor assistant, so the model would not see the text; or
-// it took more steps than allowed: 34 million, fewer for a small chat, so that each render ends
-// after seconds.
+// out a message whose role is neither user nor assistant, so the model would not see the text (a
+// first message of the system may be shown in some turns only); or it took more steps than allowed:
+// 34 million, fewer for a small chat, so that each render ends after seconds.
 // Memory: rendering takes at most 64 MiB + 16 bytes per byte of `chat`.
 NVLLM_API enum nvllm_status nvllm_chat_template_render(
     const struct nvllm_chat_template *chat_template, const char *chat, size_t chat_len,

@@ -232,6 +232,25 @@ static void test_messages_that_are_left_out(void **state) {
     chat_template_close(chat_template);
 }
 
+// Mistral's templates show the system's message in turns that end with a user's.
+static void test_system_that_is_shown_in_some_turns(void **state) {
+    (void)state;
+    struct chat_template *chat_template =
+        open_source("{% for m in messages[1:] %}{% if m.role == 'user' and loop.last %}"
+                    "{{ messages[0].content }};{% endif %}{{ m.content }};{% endfor %}");
+    expect(chat_template,
+           "[{\"role\": \"system\", \"content\": \"s\"}, "
+           "{\"role\": \"user\", \"content\": \"q\"}]",
+           "s;q;");
+    expect(chat_template,
+           "[{\"role\": \"system\", \"content\": \"s\"}, "
+           "{\"role\": \"user\", \"content\": \"q\"}, "
+           "{\"role\": \"assistant\", \"content\": \"a\"}, "
+           "{\"role\": \"tool\", \"tool_call_id\": \"abcdefghi\", \"content\": \"r\"}]",
+           "q;a;r;");
+    chat_template_close(chat_template);
+}
+
 static void test_lists_that_are_not_read(void **state) {
     (void)state;
     struct chat_template *chat_template = open_source("{{ messages[0].content }}");
@@ -270,6 +289,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_role_developer),
         cmocka_unit_test(test_messages_that_are_left_out),
+        cmocka_unit_test(test_system_that_is_shown_in_some_turns),
         cmocka_unit_test(test_lists_that_are_not_read),
         cmocka_unit_test(test_texts_in_another_form),
         cmocka_unit_test(test_content_that_is_null),

@@ -66,7 +66,7 @@ static enum status check_left_out(const struct chat_template *chat_template,
     if (!status) {
         status = render(chat_template, variant, chat, &prompt, &fault);
         if (!status) {
-            status = chat_check_marks(chat, prompt.data, prompt.len, err);
+            status = chat_check_marks(chat, &variant->forms, prompt.data, prompt.len, err);
         } else if (status == ERR_INVALID) {
             status = OK;
         } else if (err) {
@@ -133,10 +133,15 @@ static enum status probe_parts(struct probe *probe) {
     return status;
 }
 
-static enum status probe_developer(struct probe *probe) {
-    enum status status = ask(probe, "{\"role\": \"developer\", \"content\": \"nanovllm probe\"}, "
-                                    "{\"role\": \"user\", \"content\": \"q\"}");
-    probe->variant->forms.developer = has_printed(probe, "nanovllm probe");
+// Whether the template prints a message of this role in front of a user's.
+static enum status probe_role(struct probe *probe, const char *role, bool *is_read) {
+    char messages[200];
+    snprintf(messages, sizeof messages,
+             "{\"role\": \"%s\", \"content\": \"nanovllm probe\"}, "
+             "{\"role\": \"user\", \"content\": \"q\"}",
+             role);
+    enum status status = ask(probe, messages);
+    *is_read = has_printed(probe, "nanovllm probe");
     return status;
 }
 
@@ -198,7 +203,8 @@ static enum status probe(const struct chat_template *chat_template, struct chat_
     struct probe probe = {.chat_template = chat_template, .variant = variant, .err = err};
     enum status status = probe_tools(&probe);
     if (!status) status = probe_parts(&probe);
-    if (!status) status = probe_developer(&probe);
+    if (!status) status = probe_role(&probe, "developer", &variant->forms.developer);
+    if (!status) status = probe_role(&probe, "system", &variant->forms.system);
     if (!status) status = probe_arguments(&probe);
     for (enum chat_shape shape = 0; shape < NUM_CHAT_SHAPES && !status; shape++) {
         status = probe_no_content(&probe, shape);

@@ -5,6 +5,10 @@
  * all. A template may print a text otherwise, as JSON for one. So where a text is missing, the chat
  * is rendered once more with marks in place of the texts. A mark is printed alike in any form.
  *
+ * Mistral's templates print the system's message in front of the last user's, and only where that
+ * is the last message of all. So each turn with a tool's result lacks it. That is how these models
+ * are run, so it is no fault.
+ *
  * Texts of users and assistants are not looked for. Each template prints those of users, and of an
  * assistant's many leave out the reasoning. */
 #include <inttypes.h>
@@ -78,8 +82,14 @@ static bool is_marked(const struct chat *chat, size_t index) {
     return len == MARK_LEN && memcmp(text, mark_format, MARK_PREFIX) == 0;
 }
 
-enum status chat_check_marks(const struct chat *chat, const char *prompt, size_t prompt_len,
-                             struct err *err) {
+// The system's message of a template that shows it in turns of its choice.
+static bool is_excused(const struct chat *chat, const struct chat_forms *forms, size_t index) {
+    const json_t *role = json_object_get(json_array_get(chat->messages, index), "role");
+    return forms->system && index == 0 && strcmp(json_string_value(role), "system") == 0;
+}
+
+enum status chat_check_marks(const struct chat *chat, const struct chat_forms *forms,
+                             const char *prompt, size_t prompt_len, struct err *err) {
     size_t num_messages = json_array_size(chat->messages);
     bool *seen = calloc(num_messages, sizeof *seen);
     if (!seen) return err_nomem(err, "chat");
@@ -94,7 +104,7 @@ enum status chat_check_marks(const struct chat *chat, const char *prompt, size_t
     }
     enum status status = OK;
     for (size_t i = 0; i < num_messages && !status; i++) {
-        if (seen[i] || !is_marked(chat, i)) continue;
+        if (seen[i] || !is_marked(chat, i) || is_excused(chat, forms, i)) continue;
         const json_t *message = json_array_get(chat->messages, i);
         status = err_set(err, ERR_INVALID,
                          "the chat template leaves out messages[%zu], whose role is \"%.60s\": the "

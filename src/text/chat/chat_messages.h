@@ -14,6 +14,7 @@ enum chat_shape { CHAT_WITH_CALLS, CHAT_WITHOUT_CALLS, NUM_CHAT_SHAPES };
 // Which forms of content and of arguments a template reads.
 struct chat_forms {
     bool developer; // messages of this role; else they are given the role system
+    bool system; // a message of this role in front of a user's
     bool text_arguments; // a call's arguments as text of JSON, as they are in the API; else objects
     bool parts; // a list of parts; else strings only
     bool null[NUM_CHAT_SHAPES]; // an assistant's null content; else replaced by an empty string
@@ -61,8 +62,9 @@ MUST_USE enum status chat_cut_at_mark(struct buf *out, size_t start, const json_
 bool chat_shows_texts(const struct chat *chat, const char *prompt, size_t prompt_len);
 // Puts marks in place of these texts.
 MUST_USE enum status chat_mark_texts(struct chat *chat, struct err *err);
-// ERR_INVALID: the prompt of the marked chat lacks a mark.
-MUST_USE enum status chat_check_marks(const struct chat *chat, const char *prompt,
-                                      size_t prompt_len, struct err *err);
+// ERR_INVALID: the prompt of the marked chat lacks a mark. A first message with the role system is
+// excused with forms->system: in which turns it is shown is then the template's choice.
+MUST_USE enum status chat_check_marks(const struct chat *chat, const struct chat_forms *forms,
+                                      const char *prompt, size_t prompt_len, struct err *err);
 
 #endif
