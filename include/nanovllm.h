@@ -527,7 +527,8 @@ NVLLM_API void nvllm_chat_template_close(struct nvllm_chat_template *chat_templa
 // ones become {}. tool_calls that are null or empty are left out.
 // Content: if the template takes only strings, text parts are joined by newlines. If it fails on an
 // assistant's missing content, or prints None for it, the content becomes null, or if null fails
-// "". If it does not print the role developer, such messages get the role system.
+// "". If it does not print the role developer, such messages get the role system. If it does not
+// print two messages of the system, those at the beginning become one, joined by an empty line.
 // chat_template_kwargs override special tokens of the same name. They may not contain messages,
 // tools, documents, add_generation_prompt or continue_final_message.
 // JSON: integers of up to 4300 digits print as they are written. Templates can compare those beyond

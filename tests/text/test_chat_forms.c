@@ -232,6 +232,35 @@ static void test_messages_that_are_left_out(void **state) {
     chat_template_close(chat_template);
 }
 
+// Codex sends its instructions and a developer's message. gpt-oss' template prints the first
+// message, Qwen3.5's refuses a second one, DeepSeek-R1's distilled ones print the last.
+static void test_several_messages_of_the_system(void **state) {
+    (void)state;
+    static const char *const sources[] = {
+        "{{ messages[0].content }};{% for m in messages[1:] %}{% if m.role == 'user' %}"
+        "{{ m.content }};{% endif %}{% endfor %}",
+        "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+        "{{ raise_exception('not the first') }}{% endif %}{{ m.content }};{% endfor %}",
+        "{% set ns = namespace(s='') %}{% for m in messages %}{% if m.role == 'system' %}"
+        "{% set ns.s = m.content %}{% endif %}{% endfor %}{{ ns.s }};"
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }};{% endif %}{% endfor %}"};
+    static const char chat[] = "[{\"role\": \"system\", \"content\": \"a\"}, "
+                               "{\"role\": \"developer\", \"content\": \"b\"}, "
+                               "{\"role\": \"user\", \"content\": \"q\"}]";
+    for (size_t i = 0; i < ARRAY_LEN(sources); i++) render_once(sources[i], chat, "a\n\nb;q;");
+    // As they are for a template that prints all.
+    render_once(qwen_like, chat, "s<a>s<b>u<q>");
+    // Places are those of the caller's chat.
+    struct chat_template *chat_template = open_source(sources[0]);
+    refused(chat_template,
+            "[{\"role\": \"system\", \"content\": \"a\"}, "
+            "{\"role\": \"system\", \"content\": \"b\"}, "
+            "{\"role\": \"user\", \"content\": \"q\"}, "
+            "{\"role\": \"system\", \"content\": \"c\"}]",
+            "leaves out messages[3], whose role is \"system\"");
+    chat_template_close(chat_template);
+}
+
 // Mistral's templates show the system's message in turns that end with a user's.
 static void test_system_that_is_shown_in_some_turns(void **state) {
     (void)state;
@@ -289,6 +318,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_role_developer),
         cmocka_unit_test(test_messages_that_are_left_out),
+        cmocka_unit_test(test_several_messages_of_the_system),
         cmocka_unit_test(test_system_that_is_shown_in_some_turns),
         cmocka_unit_test(test_lists_that_are_not_read),
         cmocka_unit_test(test_texts_in_another_form),

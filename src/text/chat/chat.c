@@ -145,6 +145,15 @@ static enum status probe_role(struct probe *probe, const char *role, bool *is_re
     return status;
 }
 
+static enum status probe_systems(struct probe *probe) {
+    enum status status = ask(probe, "{\"role\": \"system\", \"content\": \"nanovllm first\"}, "
+                                    "{\"role\": \"system\", \"content\": \"nanovllm second\"}, "
+                                    "{\"role\": \"user\", \"content\": \"q\"}");
+    probe->variant->forms.systems =
+        has_printed(probe, "nanovllm first") && has_printed(probe, "nanovllm second");
+    return status;
+}
+
 // How a template takes one content of an assistant's message.
 struct answer {
     bool rendered, prints_none;
@@ -205,6 +214,7 @@ static enum status probe(const struct chat_template *chat_template, struct chat_
     if (!status) status = probe_parts(&probe);
     if (!status) status = probe_role(&probe, "developer", &variant->forms.developer);
     if (!status) status = probe_role(&probe, "system", &variant->forms.system);
+    if (!status) status = probe_systems(&probe);
     if (!status) status = probe_arguments(&probe);
     for (enum chat_shape shape = 0; shape < NUM_CHAT_SHAPES && !status; shape++) {
         status = probe_no_content(&probe, shape);

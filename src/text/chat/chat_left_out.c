@@ -109,7 +109,8 @@ enum status chat_check_marks(const struct chat *chat, const struct chat_forms *f
         status = err_set(err, ERR_INVALID,
                          "the chat template leaves out messages[%zu], whose role is \"%.60s\": the "
                          "model would not see its text",
-                         i, json_string_value(json_object_get(message, "role")));
+                         i ? i + chat->num_joined : 0,
+                         json_string_value(json_object_get(message, "role")));
     }
     free(seen);
     return status;

@@ -372,6 +372,44 @@ static enum status normalize_role(const struct chat *chat, size_t index,
                                                                        : OK;
 }
 
+// How many messages of the system, or of a developer, whose contents are strings begin the chat.
+static size_t num_systems(const struct chat *chat) {
+    for (size_t i = 0;; i++) {
+        const json_t *message = json_array_get(chat->messages, i);
+        const char *role = json_string_value(json_object_get(message, "role"));
+        bool is_system = role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
+        if (!is_system || !json_is_string(json_object_get(message, "content"))) return i;
+    }
+}
+
+// OpenAI's clients send several, such as instructions and a developer's message. Many templates
+// print only one, or refuse more.
+static enum status join_systems(struct chat *chat, struct err *err) {
+    size_t count = num_systems(chat);
+    if (count < 2) return OK;
+    struct buf text = {0};
+    enum status status = buf_reserve(&text, 0, err);
+    for (size_t i = 0; i < count && !status; i++) {
+        const json_t *content = json_object_get(json_array_get(chat->messages, i), "content");
+        if (i) status = buf_append(&text, "\n\n", 2, err);
+        if (!status) {
+            status =
+                buf_append(&text, json_string_value(content), json_string_length(content), err);
+        }
+    }
+    if (!status) {
+        json_t *string = json_stringn_nocheck(text.data, text.len); // parts of checked JSON
+        json_t *message = chat_own_item(chat, chat->messages, 0);
+        if (json_object_set_new(message, "content", string)) status = err_nomem(err, "message");
+    }
+    for (; count > 1 && !status; count--) {
+        json_array_remove(chat->messages, count - 1);
+        chat->num_joined++;
+    }
+    buf_fini(&text);
+    return status;
+}
+
 enum status chat_normalize(struct chat *chat, const struct chat_forms *forms, struct err *err) {
     enum status status = OK;
     for (size_t i = 0; i < json_array_size(chat->messages) && !status; i++) {
@@ -384,5 +422,6 @@ enum status chat_normalize(struct chat *chat, const struct chat_forms *forms, st
         if (!status) status = normalize_tool_calls(chat, i, forms, err);
         if (!status) status = normalize_role(chat, i, forms, err);
     }
+    if (!status && forms->system && !forms->systems) status = join_systems(chat, err);
     return status;
 }

@@ -15,6 +15,7 @@ enum chat_shape { CHAT_WITH_CALLS, CHAT_WITHOUT_CALLS, NUM_CHAT_SHAPES };
 struct chat_forms {
     bool developer; // messages of this role; else they are given the role system
     bool system; // a message of this role in front of a user's
+    bool systems; // two such messages; else those at the beginning are joined
     bool text_arguments; // a call's arguments as text of JSON, as they are in the API; else objects
     bool parts; // a list of parts; else strings only
     bool null[NUM_CHAT_SHAPES]; // an assistant's null content; else replaced by an empty string
@@ -30,6 +31,7 @@ struct chat {
     bool add_generation_prompt, continue_final_message;
     struct chat_now now; // the time that the chat gives, else the clock's
     size_t memory_left; // bytes for further trees (jread_request_part)
+    size_t num_joined; // messages that chat_normalize joined to the first one
 };
 
 MUST_USE enum status chat_read(struct chat *chat, const char *text, size_t len, struct err *err);
@@ -38,8 +40,8 @@ MUST_USE enum status chat_read_json(struct chat *chat, const json_t *root, size_
                                     struct err *err);
 void chat_fini(struct chat *chat); // all-zero is fine
 // Brings the messages into the forms that the template reads: arguments of tool calls become
-// objects, or text. Lists of text parts, null content, missing content and the role developer
-// become what `forms` say.
+// objects, or text. Lists of text parts, null content, missing content, the role developer
+// and several messages of the system become what `forms` say.
 // ERR_UNSUPPORTED: the text of arguments is nested too deep or takes too much memory.
 MUST_USE enum status chat_normalize(struct chat *chat, const struct chat_forms *forms,
                                     struct err *err);
