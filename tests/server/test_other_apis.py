@@ -159,6 +159,8 @@ class Messages(Named):
     def test_effort(self):
         ask = lambda effort: self.server.post("/v1/messages", {**MESSAGES, "output_config": {"effort": effort}})[0]
         self.assertEqual((ask("high"), ask(None), ask("some")), (200, 200, 400))
+        thinking = {"type": "disabled", "budget_tokens": 0}
+        self.assertEqual(self.server.post("/v1/messages", {**MESSAGES, "thinking": thinking})[0], 200)
 
     def test_begun_answer(self):
         messages = MESSAGES["messages"] + [{"role": "assistant", "content": [{"type": "text", "text": "37 + 58 ="}]}]

@@ -160,15 +160,15 @@ static bool convert_thinking(struct api_request *request) {
     if (!thinking) return true;
     if (!jread_is_object(thinking))
         return body_wrong_type(request, "thinking", thinking, "an object");
+    if (is_type(thinking, "disabled")) { // a budget beside it, such as 0, asks for nothing
+        return convert_set(request, "reasoning_effort", json_string("none"));
+    }
     const json_t *budget = jread_get(thinking, "budget_tokens");
     if (budget && json_integer_value(budget) < 1) {
         return api_error_invalid(&request->error, "thinking",
                                  "thinking.budget_tokens is not an integer above 0");
     }
     if (is_type(thinking, "enabled") || is_type(thinking, "adaptive")) return true;
-    if (is_type(thinking, "disabled")) {
-        return convert_set(request, "reasoning_effort", json_string("none"));
-    }
     return api_error_invalid(&request->error, "thinking",
                              "thinking has no known type, want enabled, disabled or adaptive");
 }
