@@ -286,7 +286,7 @@ static void test_lists_that_are_not_read(void **state) {
     static const char *const names[] = {"tools", "documents"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         char chat[200], sentence[100];
-        snprintf(sentence, sizeof sentence, "\"%s\" are given, but the chat template reads none",
+        snprintf(sentence, sizeof sentence, "\"%s\" is a list that the chat template does not read",
                  names[i]);
         static const char format[] =
             "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"%s\": [%s]}";

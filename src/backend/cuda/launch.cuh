@@ -11,8 +11,9 @@
 
 namespace {
 
-// Keeps the first call that CUDA refuses, for synchronize to report it. Nothing is launched after
-// that: without its tensor map a kernel would wait for ever.
+// Keeps the first call that CUDA refuses, for synchronize to report it. launch_by launches nothing
+// after that: without its tensor map a kernel would wait for ever. Kernels launched by <<<>>> need
+// neither a map nor an attribute, so they go on, and cudaGetLastError reports theirs.
 inline void keep_refusal(const cuda_device_info *info, const char *call, cudaError_t error) {
     if (error != cudaSuccess && !info->refusal->call) *info->refusal = {call, error};
 }

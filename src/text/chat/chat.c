@@ -278,7 +278,7 @@ static enum status check_reads(const struct chat_variant *variant, const char *n
                                const json_t *list, struct err *err) {
     const struct buf *source = &variant->source;
     if (!json_array_size(list) || memmem(source->data, source->len, name, strlen(name))) return OK;
-    return err_set(err, ERR_UNSUPPORTED, "\"%s\" are given, but the chat template reads none",
+    return err_set(err, ERR_UNSUPPORTED, "\"%s\" is a list that the chat template does not read",
                    name);
 }
 
