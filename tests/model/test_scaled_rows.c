@@ -34,15 +34,15 @@ static void fill(char *out, enum dtype dtype) {
     }
 }
 
-static void expect_rows(struct matrix_slice *slice) {
-    struct scaled_rows rows;
+// The slice reads by `rows` from then on.
+static void expect_rows(struct matrix_slice *slice, struct scaled_rows *rows) {
     struct err err = {0};
-    scaled_rows_init(&rows, slice, factor);
-    assert_ptr_equal(slice->reader, &rows.base);
+    scaled_rows_init(rows, slice, factor);
+    assert_ptr_equal(slice->reader, &rows->base);
     assert_int_equal(slice->dtype, DTYPE_F32);
     for (uint64_t row = 0; row < ROWS; row++) {
         float out[COLS - 1];
-        if (rows.base.read(&rows.base, matrix_slice_row(slice, row), 1, COLS - 1, out, &err)) {
+        if (rows->base.read(&rows->base, matrix_slice_row(slice, row), 1, COLS - 1, out, &err)) {
             fail_msg("%s", err.message);
         }
         for (uint64_t i = 0; i < COLS - 1; i++) {
@@ -61,7 +61,8 @@ static void test_plain_elements(void **state) {
     temp_folder_create(&folder);
     assert_int_equal(file_join(path, sizeof path, folder.path, "matrix", NULL), OK);
     for (size_t i = 0; i < ARRAY_LEN(dtypes); i++) {
-        char bytes[ROWS * STRIDE * sizeof(float)];
+        char bytes[ROWS * STRIDE * sizeof(float)] = {0};
+        struct scaled_rows rows;
         fill(bytes, dtypes[i]);
         struct matrix_slice slice = {.rows = ROWS,
                                      .cols = COLS,
@@ -71,11 +72,11 @@ static void test_plain_elements(void **state) {
                                      .source = {.data = bytes}};
         struct matrix_slice in_file = slice;
         struct file file;
-        expect_rows(&slice);
+        expect_rows(&slice, &rows);
         temp_folder_write(&folder, "matrix", bytes, sizeof bytes);
         if (file_open(&file, path, &err)) fail_msg("%s", err.message);
         in_file.source = (struct byte_source){.file = &file};
-        expect_rows(&in_file);
+        expect_rows(&in_file, &rows);
         file_close(&file);
     }
     temp_folder_remove(&folder);
@@ -103,13 +104,14 @@ static enum status read_codes(const struct matrix_reader *reader, uint64_t row, 
 static void test_a_reader(void **state) {
     (void)state;
     const struct matrix_reader own = {.read = read};
+    struct scaled_rows rows;
     struct matrix_slice slice = {.rows = ROWS,
                                  .cols = COLS,
                                  .dtype = DTYPE_F32,
                                  .reader = &own,
                                  .first_row = 4,
                                  .skipped_rows = SKIPPED};
-    expect_rows(&slice);
+    expect_rows(&slice, &rows);
     assert_int_equal(slice.reader->form.code, WEIGHT_CODE_NONE);
 }
 
