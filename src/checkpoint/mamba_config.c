@@ -24,40 +24,20 @@ struct mamba_keys {
     struct mamba_config defaults; // head_dim 0: of the width
 };
 
+// Names and defaults that three of the classes share.
+#define BAMBA_KEYS                                                                                 \
+    .heads = "mamba_n_heads", .groups = "mamba_n_groups", .state_dim = "mamba_d_state",            \
+    .head_dim = "mamba_d_head", .taps = "mamba_d_conv", .conv_bias = "mamba_conv_bias",            \
+    .proj_bias = "mamba_proj_bias", .expand = "mamba_expand",                                      \
+    .defaults = {.num_heads = 128, .num_groups = 1, .state_dim = 256}
+
 static const struct mamba_keys classes[] = {
-    {.architecture = "BambaForCausalLM",
-     .heads = "mamba_n_heads",
-     .groups = "mamba_n_groups",
-     .state_dim = "mamba_d_state",
-     .head_dim = "mamba_d_head",
-     .taps = "mamba_d_conv",
-     .conv_bias = "mamba_conv_bias",
-     .proj_bias = "mamba_proj_bias",
-     .expand = "mamba_expand",
-     .attended = "attn_layer_indices",
-     .defaults = {.num_heads = 128, .num_groups = 1, .state_dim = 256}},
+    {.architecture = "BambaForCausalLM", BAMBA_KEYS, .attended = "attn_layer_indices"},
     {.architecture = "FalconH1ForCausalLM",
-     .heads = "mamba_n_heads",
-     .groups = "mamba_n_groups",
-     .state_dim = "mamba_d_state",
-     .head_dim = "mamba_d_head",
-     .taps = "mamba_d_conv",
-     .conv_bias = "mamba_conv_bias",
-     .proj_bias = "mamba_proj_bias",
-     .expand = "mamba_expand",
+     BAMBA_KEYS,
      .width = "mamba_d_ssm",
-     .default_width = 1024,
-     .defaults = {.num_heads = 128, .num_groups = 1, .state_dim = 256}},
-    {.architecture = "GraniteMoeHybridForCausalLM",
-     .heads = "mamba_n_heads",
-     .groups = "mamba_n_groups",
-     .state_dim = "mamba_d_state",
-     .head_dim = "mamba_d_head",
-     .taps = "mamba_d_conv",
-     .conv_bias = "mamba_conv_bias",
-     .proj_bias = "mamba_proj_bias",
-     .expand = "mamba_expand",
-     .defaults = {.num_heads = 128, .num_groups = 1, .state_dim = 256}},
+     .default_width = 1024},
+    {.architecture = "GraniteMoeHybridForCausalLM", BAMBA_KEYS},
     {.architecture = "NemotronHForCausalLM",
      .heads = "mamba_num_heads",
      .groups = "n_groups",
