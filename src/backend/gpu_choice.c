@@ -30,8 +30,8 @@ bool gpu_choice_parse(struct gpu_choice *out, const char *kind, const char *devi
 
 enum status gpu_choice_check(const struct gpu_choice *choice, uint32_t num_ranks, struct err *err) {
     if (choice->count <= 1 || choice->count == num_ranks) return OK;
-    return err_set(err, ERR_INVALID, "device %s lists %u GPUs, but this host has %u ranks",
-                   choice->kind, choice->count, num_ranks);
+    return err_set(err, ERR_INVALID, "device %s lists %u GPUs, but this host has %u rank%s",
+                   choice->kind, choice->count, num_ranks, num_ranks == 1 ? "" : "s");
 }
 
 enum status gpu_choice_of_rank(const struct gpu_choice *choice, uint32_t rank_on_host,

@@ -119,7 +119,7 @@ static void test_a_list_has_a_gpu_for_each_rank(void **state) {
     assert_true(gpu_choice_parse(&gpus, "cuda", "cuda:0,0"));
     assert_int_equal(gpu_choice_check(&gpus, 2, &err), OK);
     assert_int_equal(gpu_choice_check(&gpus, 1, &err), ERR_INVALID);
-    assert_string_equal(err.message, "device cuda lists 2 GPUs, but this host has 1 ranks");
+    assert_string_equal(err.message, "device cuda lists 2 GPUs, but this host has 1 rank");
     assert_int_equal(gpu_choice_check(&gpus, 3, &err), ERR_INVALID);
     assert_true(gpu_choice_parse(&gpus, "cuda", "cuda:5"));
     assert_int_equal(gpu_choice_check(&gpus, 3, &err), OK);
