@@ -535,13 +535,14 @@ NVLLM_API void nvllm_chat_template_close(struct nvllm_chat_template *chat_templa
 // 64 bits, but not calculate with them.
 // NVLLM_ERR_FORMAT: not JSON (NaN and Infinity are not JSON); a duplicate key, because two readers
 // may take different values; a real number beyond the range of a double.
-// NVLLM_ERR_UNSUPPORTED: tools or documents that the template never names; more than 64 levels of
-// nesting; a part of a content that is no text; or so many small values that their tree
-// would take more than 16 MiB + 40 bytes per byte of `chat`. This is checked before the tree is
-// allocated.
+// NVLLM_ERR_UNSUPPORTED: tools that the template does not show, or documents that it never names;
+// more than 64 levels of nesting; a part of a content that is no text; or so many small values that
+// their tree would take more than 16 MiB + 40 bytes per byte of `chat`. This is checked before the
+// tree is allocated.
 // NVLLM_ERR_INVALID: the template raised an error (the sentence names template and line); it left
 // out a message whose role is neither user nor assistant, so the model would not see the text (a
-// first message of the system may be shown in some turns only); or it took more steps than allowed:
+// first message of the system may be shown in some turns only), or it never shows an assistant's
+// tool_calls; or it took more steps than allowed:
 // 34 million, fewer for a small chat, so that each render ends after seconds.
 // Memory: rendering takes at most 64 MiB + 16 bytes per byte of `chat`.
 NVLLM_API enum nvllm_status nvllm_chat_template_render(

@@ -87,3 +87,7 @@ const char *api_chat_source(const struct nvllm_chat_template *chat_template, boo
                             size_t *len) {
     return chat_template_source(template_of(chat_template), has_tools, len);
 }
+
+bool api_chat_reads_tools(const struct nvllm_chat_template *chat_template) {
+    return chat_template_reads_tools(template_of(chat_template));
+}

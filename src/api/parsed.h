@@ -24,6 +24,8 @@ enum nvllm_status api_chat_render(const struct nvllm_chat_template *chat_templat
 // such chats are refused.
 const char *api_chat_source(const struct nvllm_chat_template *chat_template, bool has_tools,
                             size_t *len);
+// Whether prompts of chats with tools show them. Else such chats are refused.
+bool api_chat_reads_tools(const struct nvllm_chat_template *chat_template);
 // nvllm_engine_add_request of a chat whose prompt is rendered: the request's `prompt` has it. The
 // template has written the special tokens, so none are added.
 enum nvllm_status api_add_rendered(struct nvllm_engine *engine, const struct nvllm_request *request,

@@ -51,6 +51,7 @@ static int start(void **state) {
     static const char *const names[] = {"tiny"};
     struct nvllm_engine_options engine = NVLLM_ENGINE_OPTIONS_INIT;
     engine.model = "models/tiny-qwen3";
+    engine.chat_template = "tests/reference/data/chat-templates/chatml-tools.jinja"; // shows calls
     engine.threads = 1;
     engine.max_model_len = 256;
     engine.num_kvcache_blocks = 64;

@@ -400,7 +400,8 @@ class DeepSeek(Scripted):
 class InPython(Scripted):
     """Calls in Python's notation, of LFM2 by its marks and of Llama 4 without any."""
 
-    template = "{# <|tool_list_start|> tools #}{% for m in messages %}{{ m.content }}{% endfor %}"
+    template = ("{# <|tool_list_start|> #}{{ tools or '' }}"
+                "{% for m in messages %}{{ m.content }}{{ m.tool_calls or '' }}{% endfor %}")
     answers = {
         "<|lfm2|>": "I add. <|tool_call_start|>[add(a=37, b=58), get_time(zone='CET')]<|tool_call_end|>",
         "<|llama|>": "[add(a=37, b=0x3a), get_time(zone='CET')]",
@@ -452,8 +453,8 @@ class InPython(Scripted):
 class Cohere(Scripted):
     """Command's calls, and its marks around reasoning and text, which are left out with tools and without."""
 
-    template = ("{# <|START_ACTION|> <|END_THINKING|> tools #}"
-                "{% for m in messages %}{{ m.content }}{% endfor %}")
+    template = ("{# <|START_ACTION|> <|END_THINKING|> #}{{ tools or '' }}"
+                "{% for m in messages %}{{ m.content }}{{ m.tool_calls or '' }}{% endfor %}")
     answers = {
         "<|call|>": '<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": '
                     '"add", "parameters": {"a": 37, "b": 58}}\n]<|END_ACTION|>',

@@ -91,20 +91,20 @@ static void test_named_templates(void **state) {
     temp_folder_write_text(&folder, "tokenizer_config.json",
                            "{\"chat_template\": [{\"name\": \"default\", \"template\": \"plain\"},"
                            " {\"name\": \"rag\", \"template\": \"{{ broken\"},"
-                           " {\"name\": \"tool_use\", \"template\": \"tools\"}]}");
+                           " {\"name\": \"tool_use\", \"template\": \"tools{{ tools }}\"}]}");
     folder_gives(&folder, hi, "plain");
-    folder_gives(&folder, hi_with_tools, "tools");
+    folder_gives(&folder, hi_with_tools, "tools[{}]");
     folder_gives(&folder, hi_without_tools, "plain");
-    folder_gives(&folder, hi_with_no_tools, "tools"); // as transformers
+    folder_gives(&folder, hi_with_no_tools, "tools[]"); // as transformers
     temp_folder_write_text(&folder, "tokenizer_config.json",
                            "{\"chat_template\": [{\"name\": \"default\", \"template\": "
-                           "\"one{# no tools #}\"}]}");
-    folder_gives(&folder, hi_with_tools, "one");
+                           "\"one{{ tools }}\"}]}");
+    folder_gives(&folder, hi_with_tools, "one[{}]");
     temp_folder_write_text(&folder, "tokenizer_config.json",
                            "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"x\"}, "
-                           "{\"name\": \"tool_use\", \"template\": \"tools\"}]}");
+                           "{\"name\": \"tool_use\", \"template\": \"tools{{ tools }}\"}]}");
     struct chat_template *chat_template = open_folder(&folder);
-    expect(chat_template, hi_with_tools, "tools");
+    expect(chat_template, hi_with_tools, "tools[{}]");
     refused(chat_template, hi, "none is \"default\": rag, tool_use");
     chat_template_close(chat_template);
     temp_folder_remove(&folder);
@@ -124,9 +124,9 @@ static void test_a_broken_template_is_refused_where_it_is_chosen(void **state) {
     chat_template_close(chat_template);
     temp_folder_write_text(&folder, "tokenizer_config.json",
                            "{\"chat_template\": [{\"name\": \"default\", \"template\": \"{{ a b\"},"
-                           " {\"name\": \"tool_use\", \"template\": \"tools\"}]}");
+                           " {\"name\": \"tool_use\", \"template\": \"tools{{ tools }}\"}]}");
     chat_template = open_folder(&folder);
-    expect(chat_template, hi_with_tools, "tools");
+    expect(chat_template, hi_with_tools, "tools[{}]");
     refused(chat_template, hi, "chat_template \"default\": line 1: unexpected 'b'");
     chat_template_close(chat_template);
     temp_folder_remove(&folder);
@@ -177,11 +177,11 @@ static void test_additional_template_files(void **state) {
     snprintf(file, sizeof file, "%s/tool_use.jinja", sub);
     snprintf(other, sizeof other, "%s/README.md", sub);
     assert_int_equal(mkdir(sub, 0700), 0);
-    temp_folder_write_text(&folder, "additional_chat_templates/tool_use.jinja", "tools");
+    temp_folder_write_text(&folder, "additional_chat_templates/tool_use.jinja", "tools{{ tools }}");
     temp_folder_write_text(&folder, "additional_chat_templates/README.md", "{{ no template");
     temp_folder_write_text(&folder, "chat_template.jinja", "plain");
     folder_gives(&folder, hi, "plain");
-    folder_gives(&folder, hi_with_tools, "tools");
+    folder_gives(&folder, hi_with_tools, "tools[{}]");
     assert_int_equal(unlink(file), 0);
     assert_int_equal(unlink(other), 0);
     assert_int_equal(rmdir(sub), 0);

@@ -9,6 +9,9 @@
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
 
+// Prints the names of calls, so that the template reads them, but nothing of the name f.
+#define CALLS "{% for c in m.tool_calls %}{{ c.function.name | replace('f', '') }}{% endfor %}"
+
 // Null stays null for a template that can read it; others get an empty text.
 static void test_content_that_is_null(void **state) {
     (void)state;
@@ -16,12 +19,14 @@ static void test_content_that_is_null(void **state) {
         "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
         "\"content\": null, \"tool_calls\": [{\"type\": \"function\", "
         "\"function\": {\"name\": \"f\"}}]}]";
-    render_once("{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}", chat, "<q><>");
-    render_once("{% for m in messages %}<{{ m.content }}>{% endfor %}", chat, "<q><>");
-    render_once("{% for m in messages %}{% if m.content is none %}null{% endif %}{% endfor %}",
+    render_once("{% for m in messages %}{{ '<' + m.content + '>' }}" CALLS "{% endfor %}", chat,
+                "<q><>");
+    render_once("{% for m in messages %}<{{ m.content }}>" CALLS "{% endfor %}", chat, "<q><>");
+    render_once("{% for m in messages %}{% if m.content is none %}null{% endif %}" CALLS
+                "{% endfor %}",
                 chat, "null");
-    render_once("{% for m in messages %}{{ 'None' if m.content is none }}None{% endfor %}", chat,
-                "NoneNoneNone");
+    render_once("{% for m in messages %}{{ 'None' if m.content is none }}None" CALLS "{% endfor %}",
+                chat, "NoneNoneNone");
 }
 
 // OpenAI's API lets an assistant leave out the content. As in transformers, a template that can
@@ -35,27 +40,30 @@ static void test_content_that_is_left_out(void **state) {
                                   "\"assistant\", \"reasoning_content\": \"r\"}]";
     static const char *const chats[] = {calls, thought};
     for (size_t i = 0; i < ARRAY_LEN(chats); i++) {
-        render_once("{% for m in messages %}{{ '<' + m['content'] + '>' }}{% endfor %}", chats[i],
-                    "<q><>");
-        render_once("{% for m in messages %}{{ m.content | trim }};{% endfor %}", chats[i], "q;;");
-        render_once("{% for m in messages %}{{ m.get('content') }};{% endfor %}", chats[i], "q;;");
+        render_once("{% for m in messages %}{{ '<' + m['content'] + '>' }}" CALLS "{% endfor %}",
+                    chats[i], "<q><>");
+        render_once("{% for m in messages %}{{ m.content | trim }};" CALLS "{% endfor %}", chats[i],
+                    "q;;");
+        render_once("{% for m in messages %}{{ m.get('content') }};" CALLS "{% endfor %}", chats[i],
+                    "q;;");
         render_once("{% for m in messages %}{% if m.content is defined %}{{ m.content }}"
-                    "{% else %}none{% endif %}{% endfor %}",
+                    "{% else %}none{% endif %}" CALLS "{% endfor %}",
                     chats[i], "qnone");
         render_once("{% for m in messages %}{% if m.content is none %}null{% else %}"
-                    "{{ m.content + '' }}{% endif %}{% endfor %}",
+                    "{{ m.content + '' }}{% endif %}" CALLS "{% endfor %}",
                     chats[i], "qnull");
     }
     // Messages with and without tool calls are probed separately.
     static const char source[] =
         "{% for m in messages %}{% if not m.tool_calls %}{{ '<' + m.content + '>' }}{% else %}"
-        "{{ m.content is defined }}{% endif %}{% endfor %}";
+        "{{ m.content is defined }}{% endif %}" CALLS "{% endfor %}";
     render_once(source, calls, "<q>False");
     render_once(source, thought, "<q><>");
     // A template that fails without tools is probed with a tool.
-    render_once("{% for t in tools %}{{ t.x }}{% endfor %}{% for m in messages %}"
-                "{{ '<' + m.content + '>' }}{% endfor %}",
-                "{\"messages\": [{\"role\": \"assistant\"}], \"tools\": [{\"x\": 1}]}", "1<>");
+    render_once(
+        "{% for t in tools %}{{ t.x or t.function.name }}{% endfor %}{% for m in messages %}"
+        "{{ '<' + m.content + '>' }}{% endfor %}",
+        "{\"messages\": [{\"role\": \"assistant\"}], \"tools\": [{\"x\": 1}]}", "1<>");
     // A message that a template refuses with any content stays refused.
     struct chat_template *chat_template =
         open_source("{% if messages|length > 1 %}{{ raise_exception('one message') }}{% endif %}");
@@ -66,8 +74,9 @@ static void test_content_that_is_left_out(void **state) {
 // A template that appends them to a text gets text, others an object.
 static void test_arguments_that_are_text(void **state) {
     (void)state;
-    static const char source[] = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}"
-                                 "{{ '<' + c.function.arguments + '>' }}{% endfor %}{% endfor %}";
+    static const char source[] =
+        "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}"
+        "{{ '<' + c.function.arguments + '>' }}{% endfor %}" CALLS "{% endfor %}";
     static const char *const cases[][2] = {
         {"\"arguments\": \"{\\\"a\\\":  1}\"", "<{\"a\":  1}>"},
         {"\"arguments\": {\"a\": [1]}", "<{\"a\": [1]}>"},
@@ -89,7 +98,7 @@ static void test_integers_of_any_size(void **state) {
     static const char source[] =
         "{{ tools | tojson }}{% for m in messages %}{% for c in m.tool_calls %}"
         "{{ c.function.arguments | tojson }}{{ c.function.arguments.n is "
-        "number }}{% endfor %}{% endfor %}";
+        "number }}{% endfor %}" CALLS "{% endfor %}";
     render_once(source,
                 "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": "
                 "{\"arguments\": \"{\\\"n\\\": -99999999999999999999}\"}}]}], \"tools\": "
@@ -132,7 +141,7 @@ static void test_bounds_of_a_chat(void **state) {
         "{\"messages\": [{\"role\": \"user\", \"content\": \"\"}], \"tools\": [";
     static const char call[] = "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": "
                                "{\"arguments\": \"{\\\"a\\\": [";
-    struct chat_template *chat_template = open_source("{{ messages|length }}");
+    struct chat_template *chat_template = open_source("{{ messages }}");
     static const struct {
         const char *before, *unit;
         size_t count;
@@ -155,7 +164,7 @@ static void test_tool_calls(void **state) {
     (void)state;
     static const char source[] =
         "{% for m in messages %}{% if m.tool_calls is defined %}{% for c in m.tool_calls %}"
-        "{{ c.function.arguments }};{% endfor %}{% else %}none;{% endif %}{% endfor %}";
+        "{{ c.function.arguments }};{% endfor %}{% else %}none;{% endif %}" CALLS "{% endfor %}";
     struct chat_template *chat_template = open_source(source);
     static const char call[] = "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": "
                                "[{\"type\": \"function\", \"function\": {\"name\": \"f\"%s}}]}";
@@ -298,6 +307,60 @@ static void test_lists_that_are_not_read(void **state) {
     chat_template_close(chat_template);
 }
 
+// What counts is whether the prompt shows them, not that the template has the word.
+static void test_tools_that_are_named_but_not_shown(void **state) {
+    (void)state;
+    static const char chat[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"tools\": "
+        "[{\"function\": {\"name\": \"f\"}}]}";
+    static const char sentence[] = "\"tools\" is a list that the chat template does not read";
+    static const char *const left_out[] = {
+        "{% if xml_tools %}{{ xml_tools }}{% endif %}{{ messages[0].content }}",
+        "{{ messages[0].content }}{{ messages[0].tools }}",
+        "{% if tools %}{{ 'You have tools.' }}{% endif %}",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(left_out); i++) {
+        struct chat_template *chat_template = open_source(left_out[i]);
+        refused(chat_template, chat, sentence);
+        assert_false(chat_template_reads_tools(chat_template));
+        chat_template_close(chat_template);
+    }
+    // SmolLM3's own variable, which takes the list. Others show tools behind a system's message.
+    render_once("{% if tools %}{% set xml_tools = tools %}{% endif %}{% for t in xml_tools %}"
+                "{{ t.function.name }}{% endfor %}",
+                chat, "f");
+    render_once(
+        "{% if messages[0].role == 'system' %}{{ tools }}{% endif %}{{ messages[0].content }}",
+        chat, "q");
+    // One that refuses tools says why in its own words.
+    struct chat_template *chat_template =
+        open_source("{% if tools %}{{ raise_exception('no tools, please') }}{% endif %}q");
+    refused(chat_template, chat, "no tools, please");
+    chat_template_close(chat_template);
+}
+
+static void test_calls_that_are_left_out(void **state) {
+    (void)state;
+    static const char chat[] =
+        "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"a\", "
+        "\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": "
+        "\"{}\"}}]}]";
+    static const char empty[] =
+        "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+        "\"content\": \"a\", \"tool_calls\": []}]";
+    struct chat_template *chat_template =
+        open_source("{% for m in messages %}{{ m.content }};{% endfor %}");
+    refused(chat_template, chat,
+            "the chat template leaves out the tool_calls of messages[1]: the model would not see "
+            "them");
+    expect(chat_template, empty, "q;a;");
+    chat_template_close(chat_template);
+    // Shown beside some contents is shown.
+    render_once("{% for m in messages %}{% if m.content is none %}{{ m.tool_calls }}{% else %}"
+                "{{ m.content }};{% endif %}{% endfor %}",
+                chat, "q;a;");
+}
+
 // Texts that a template prints in another form, or in another order, are there.
 static void test_texts_in_another_form(void **state) {
     (void)state;
@@ -321,6 +384,8 @@ int main(void) {
         cmocka_unit_test(test_several_messages_of_the_system),
         cmocka_unit_test(test_system_that_is_shown_in_some_turns),
         cmocka_unit_test(test_lists_that_are_not_read),
+        cmocka_unit_test(test_tools_that_are_named_but_not_shown),
+        cmocka_unit_test(test_calls_that_are_left_out),
         cmocka_unit_test(test_texts_in_another_form),
         cmocka_unit_test(test_content_that_is_null),
         cmocka_unit_test(test_content_that_is_left_out),

@@ -16,8 +16,9 @@ static const char config[] =
     "messages %}{{ m.content + '' }}{% endfor %}{% if documents %}{% endif %}\"}, {\"name\": "
     "\"tool_use\", \"template\": "
     "\"{% for m in messages %}{% if m.content is string %}{{ m.content }}{% endif %}{% for c in "
-    "m.tool_calls or tools and [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor "
-    "%}\"}]}";
+    "m.tool_calls or [] %}{{ c.function.arguments | tojson }}{{ c.function.name }}{% endfor %}{% "
+    "endfor %}{% for t in "
+    "tools %}{{ t.function.name if t is mapping }}{% endfor %}\"}]}";
 
 static const char chat[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, "
@@ -28,7 +29,7 @@ static const char chat[] =
 static const char tool_chat[] =
     "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"arguments\": "
     "\"{\\\"a\\\": [1, 2]}\"}}, {\"function\": {}}]}, {\"role\": \"user\", \"content\": \"x\"}], "
-    "\"tools\": [{\"name\": \"f\"}]}";
+    "\"tools\": [{\"function\": {}}]}";
 
 static const char variables[] = "{\"messages\": [{\"content\": \"x\"}], \"tools\": [1]}";
 

@@ -42,7 +42,7 @@ void api_set_chat(struct api *api, const struct nvllm_chat_template *chat_templa
     size_t len = 0;
     const char *source = chat_template ? api_chat_source(chat_template, true, &len) : NULL;
     api->chat_template = chat_template;
-    api->reads_tools = source && memmem(source, len, "tools", 5) != NULL;
+    api->reads_tools = chat_template && api_chat_reads_tools(chat_template);
     api->tool_format = choose_format(api, source, len);
     const struct tool_format *format = api->tool_format;
     api->calls_in_special = format && is_special(api->tokenizer, format->mark);

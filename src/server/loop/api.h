@@ -29,7 +29,7 @@ struct api {
     const struct nvllm_tokenizer *tokenizer;
     const struct nvllm_chat_template *chat_template; // NULL: there is none, chat_fault says why
     struct nvllm_error chat_fault;
-    bool reads_tools; // the template does
+    bool reads_tools; // the template shows them
     const struct tool_format *tool_format; // in which calls are found; NULL: they stay text
     bool calls_in_special; // the mark of calls is a special token
     // Whether these texts of tool_format are one added token each, special or not.

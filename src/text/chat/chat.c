@@ -90,9 +90,9 @@ struct probe {
 
 // Renders a small chat. The only error is ERR_NOMEM; a refusal is an answer.
 static enum status ask(struct probe *probe, const char *messages) {
-    static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
-                                "\"description\": \"d\", \"parameters\": {\"type\": \"object\", "
-                                "\"properties\": {}}}}]";
+    static const char tools[] =
+        "[{\"type\": \"function\", \"function\": {\"name\": \"nanovllm_tool\", \"description\": "
+        "\"d\", \"parameters\": {\"type\": \"object\", \"properties\": {}}}}]";
     char text[1024];
     int len = snprintf(text, sizeof text, "{\"messages\": [%s], \"tools\": %s}", messages,
                        probe->with_tools ? tools : "null");
@@ -113,6 +113,26 @@ static enum status ask(struct probe *probe, const char *messages) {
 
 static bool has_printed(const struct probe *probe, const char *text) {
     return probe->rendered && memmem(probe->out.data, probe->out.len, text, strlen(text));
+}
+
+// Whether the template prints a tool. One that names `tools` may mean other things: a member of a
+// message (Phi-4-mini) or a variable such as xml_tools. Some print tools only behind a message of
+// the system. One that refuses a tool will do so in its own words.
+static enum status probe_reads_tools(struct probe *probe) {
+    static const char *const chats[] = {
+        "{\"role\": \"user\", \"content\": \"q\"}",
+        "{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"q\"}",
+    };
+    bool any_rendered = false, any_printed = false;
+    enum status status = OK;
+    probe->with_tools = true;
+    for (size_t i = 0; i < ARRAY_LEN(chats) && !any_printed && !status; i++) {
+        status = ask(probe, chats[i]);
+        any_rendered |= probe->rendered;
+        any_printed |= has_printed(probe, "nanovllm_tool");
+    }
+    probe->variant->forms.tools = any_printed || !any_rendered;
+    return status;
 }
 
 // Some templates fail without tools, whatever the messages are: those are probed with a tool.
@@ -156,15 +176,15 @@ static enum status probe_systems(struct probe *probe) {
 
 // How a template takes one content of an assistant's message.
 struct answer {
-    bool rendered, prints_none;
+    bool rendered, prints_none, prints_call;
 };
 
 static enum status ask_content(struct probe *probe, enum chat_shape shape, const char *content,
                                struct answer *answer) {
     static const char calls[] =
         ", \"tool_calls\": [{\"id\": \"abcdefghi\", \"type\": \"function\", \"function\": "
-        "{\"name\": \"f\", \"arguments\": %s}}]}, {\"role\": \"tool\", \"tool_call_id\": "
-        "\"abcdefghi\", \"name\": \"f\", \"content\": \"r\"}";
+        "{\"name\": \"nanovllm_call\", \"arguments\": %s}}]}, {\"role\": \"tool\", "
+        "\"tool_call_id\": \"abcdefghi\", \"name\": \"f\", \"content\": \"r\"}";
     static const char thought[] =
         ", \"reasoning_content\": \"t\"}, {\"role\": \"user\", \"content\": \"q\"}";
     char messages[512], rest[256];
@@ -173,7 +193,8 @@ static enum status ask_content(struct probe *probe, enum chat_shape shape, const
              "{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\"%s%s", content,
              shape == CHAT_WITH_CALLS ? rest : thought);
     enum status status = ask(probe, messages);
-    *answer = (struct answer){probe->rendered, has_printed(probe, "None")};
+    *answer = (struct answer){probe->rendered, has_printed(probe, "None"),
+                              has_printed(probe, "nanovllm_call")};
     return status;
 }
 
@@ -203,6 +224,12 @@ static enum status probe_no_content(struct probe *probe, enum chat_shape shape) 
     bool none = text.prints_none;
     forms->null[shape] = !text.rendered || (null.rendered && (none || !null.prints_none));
     forms->missing[shape] = !text.rendered || (missing.rendered && (none || !missing.prints_none));
+    // Some print calls only beside a certain content. One that refuses all has words of its own.
+    if (shape == CHAT_WITH_CALLS) {
+        bool any_rendered = text.rendered || null.rendered || missing.rendered;
+        bool any_printed = text.prints_call || null.prints_call || missing.prints_call;
+        forms->calls = any_printed || !any_rendered;
+    }
     return OK;
 }
 
@@ -210,7 +237,8 @@ static enum status probe(const struct chat_template *chat_template, struct chat_
                          struct err *err) {
     if (!variant->template) return OK;
     struct probe probe = {.chat_template = chat_template, .variant = variant, .err = err};
-    enum status status = probe_tools(&probe);
+    enum status status = probe_reads_tools(&probe);
+    if (!status) status = probe_tools(&probe);
     if (!status) status = probe_parts(&probe);
     if (!status) status = probe_role(&probe, "developer", &variant->forms.developer);
     if (!status) status = probe_role(&probe, "system", &variant->forms.system);
@@ -273,13 +301,34 @@ const char *chat_template_source(const struct chat_template *chat_template, bool
     return variant->source.data;
 }
 
-// A list that the template never names would be lost in silence.
-static enum status check_reads(const struct chat_variant *variant, const char *name,
-                               const json_t *list, struct err *err) {
-    const struct buf *source = &variant->source;
-    if (!json_array_size(list) || memmem(source->data, source->len, name, strlen(name))) return OK;
+bool chat_template_reads_tools(const struct chat_template *chat_template) {
+    const struct chat_variant *variant;
+    return !choose(chat_template, true, &variant, NULL) && variant->forms.tools;
+}
+
+static enum status check_list(const json_t *list, const char *name, bool is_read, struct err *err) {
+    if (is_read || !json_array_size(list)) return OK;
     return err_set(err, ERR_UNSUPPORTED, "\"%s\" is a list that the chat template does not read",
                    name);
+}
+
+// What the template does not read would be lost in silence.
+static enum status check_reads(const struct chat_variant *variant, const struct chat *chat,
+                               struct err *err) {
+    const struct buf *source = &variant->source;
+    bool reads_documents = memmem(source->data, source->len, "documents", 9);
+    enum status status = check_list(chat->tools, "tools", variant->forms.tools, err);
+    if (!status) status = check_list(chat->documents, "documents", reads_documents, err);
+    for (size_t i = 0; i < json_array_size(chat->messages) && !status && !variant->forms.calls;
+         i++) {
+        const json_t *calls = json_object_get(json_array_get(chat->messages, i), "tool_calls");
+        if (!json_array_size(calls)) continue;
+        status = err_set(err, ERR_INVALID,
+                         "the chat template leaves out the tool_calls of messages[%zu]: the model "
+                         "would not see them",
+                         i);
+    }
+    return status;
 }
 
 static enum status render_chat(const struct chat_template *chat_template, struct chat *chat,
@@ -289,8 +338,7 @@ static enum status render_chat(const struct chat_template *chat_template, struct
     size_t start = out->len;
     enum status status = buf_reserve(out, 0, err);
     if (!status) status = choose(chat_template, chat->tools != NULL, &variant, err);
-    if (!status) status = check_reads(variant, "tools", chat->tools, err);
-    if (!status) status = check_reads(variant, "documents", chat->documents, err);
+    if (!status) status = check_reads(variant, chat, err);
     if (!status) status = chat_normalize(chat, &variant->forms, err);
     if (!status && chat->continue_final_message) status = chat_mark_end(chat, &final_text, err);
     if (!status) status = render(chat_template, variant, chat, out, err);

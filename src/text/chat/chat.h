@@ -30,6 +30,9 @@ void chat_template_close(struct chat_template *chat_template); // NULL is fine
 const char *chat_template_source(const struct chat_template *chat_template, bool has_tools,
                                  size_t *len);
 
+// Whether the prompt of a chat with tools shows them. Else such chats are refused.
+bool chat_template_reads_tools(const struct chat_template *chat_template);
+
 // Appends the prompt of `chat` [len] to `out`; after an error `out` has its old length. `interrupt`
 // may be NULL.
 MUST_USE enum status chat_template_render(const struct chat_template *chat_template,

@@ -18,6 +18,8 @@ struct chat_forms {
     bool systems; // two such messages; else those at the beginning are joined
     bool text_arguments; // a call's arguments as text of JSON, as they are in the API; else objects
     bool parts; // a list of parts; else strings only
+    bool tools; // the list of tools; else chats with tools are refused
+    bool calls; // an assistant's tool calls; else chats with them are refused
     bool null[NUM_CHAT_SHAPES]; // an assistant's null content; else replaced by an empty string
     bool missing[NUM_CHAT_SHAPES]; // an assistant's missing content; else treated as null
 };
