@@ -73,8 +73,9 @@ class Responses(Named):
                                ("previous_response_id", {"previous_response_id": "x"}),
                                ("background", {"background": True}), ("n", {"n": 2}), ("tools", {"tools": [{"type": 5}]}),
                                ("text", {"text": {"format": {"type": "x"}}}), ("text", {"text": 5}),
-                               ("text", {"text": {"verbosity": "low"}}), ("text", {"text": {"fromat": {}}}),
-                               ("reasoning", {"reasoning": {"max_tokens": 9}}), ("messages", {"messages": [{}]}),
+                               ("text", {"text": {"verbosity": "low"}}), ("reasoning", {"reasoning": 5}),
+                               ("reasoning", {"reasoning": {"effort": 5}}), ("reasoning", {"reasoning": {"effort": "some"}}),
+                               ("messages", {"messages": [{}]}),
                                ("truncation", {"truncation": "auto"}),
                                ("top_logprobs", {"top_logprobs": 2}), ("include", {"include": "x"}), ("metadata", {"metadata": [1]}),
                                ("include", {"include": ["message.output_text.logprobs"]}),
@@ -176,7 +177,7 @@ class Messages(Named):
             self.assertTrue(body["error"]["message"])
         schema = {"type": "json_schema"}
         for members in ({"output_format": schema}, {"output_config": {"format": schema}}, {"output_config": 5},
-                        {"output_config": {"task_budget": {}}}, {"mcp_servers": [{}]}, {"container": "x"},
+                        {"output_config": {"effort": "some"}}, {"mcp_servers": [{}]}, {"container": "x"},
                         {"context_management": {"edits": []}}, {"thinking": {"type": "enabled", "budget_tokens": "x"}},
                         {"thinking": {"type": "enabled", "budget_tokens": -1}}):
             status, body = self.server.post("/v1/messages", {**MESSAGES, **members})

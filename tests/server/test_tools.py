@@ -332,6 +332,19 @@ class Messages(Tools):
         count = self.server.post(MESSAGES + "/count_tokens", {"messages": messages, "tools": self.TOOLS})
         self.assertEqual(count, (200, {"input_tokens": len(ids)}))
 
+    def test_a_result_that_is_an_error(self):
+        use = {"type": "tool_use", "id": "1", "name": "add", "input": {}}
+        part = {"type": "text", "text": "no sum"}
+        for result, want in (({"content": "no sum", "is_error": True}, "Error: no sum"),
+                             ({"content": [part, part], "is_error": True}, "Error: no sum\nno sum"),
+                             ({"is_error": True}, "Error"), ({"content": [], "is_error": True}, "Error"),
+                             ({"content": "no sum", "is_error": False}, "no sum")):
+            counts = [self.server.post(MESSAGES + "/count_tokens", {"tools": self.TOOLS, "messages": [
+                {"role": "user", "content": "What?"}, {"role": "assistant", "content": [use]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", **members}]}]})
+                for members in (result, {"content": want})]
+            self.assertEqual(counts[0], counts[1], result)
+
     def test_refused(self):
         question = {"role": "user", "content": "What?"}
         search = {"type": "web_search_20250305", "name": "web_search"}
@@ -342,6 +355,8 @@ class Messages(Tools):
                         {"tools": self.TOOLS, "tool_choice": {"type": "auto", "disable_parallel_tool_use": 1}},
                         {"thinking": 1}, {"thinking": {"type": "some"}}, {"n": 2},
                         {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
+                        {"messages": [{"role": "user", "content": [
+                            {"type": "tool_result", "tool_use_id": "1", "is_error": "yes"}]}]},
                         {"messages": [question, {"role": "assistant", "content": [{"type": "tool_use"}]}, question]},
                         {"messages": [question, {"role": "assistant", "content": [{"type": "thinking"}]}, question]}):
             status, body = self.server.post(MESSAGES, self.body("", **members))

@@ -1,6 +1,7 @@
 """Members of a request that the server does not know: they are named, or refused by a flag."""
 
 import json
+import tempfile
 
 from server_fixture import ServerTest, main
 
@@ -63,12 +64,18 @@ class Warned(ServerTest):
         names = ", ".join(f"chat_template_kwargs.{name}" for name in ("x0", "x1", "x2", "..."))
         self.assertEqual(self.ignored(path, {"chat_template_kwargs": many}), names)
         self.assertEqual(self.ignored(path, {"reasoning_effort": "low"}), "reasoning_effort")
-        self.assertEqual(self.ignored("/v1/responses", {"reasoning": {"effort": "low"}}), "reasoning_effort")
+        self.assertEqual(self.ignored("/v1/responses", {"reasoning": {"effort": "low"}}), "reasoning.effort")
+        self.assertEqual(self.ignored("/v1/messages", {"output_config": {"effort": "low"}}), "output_config.effort")
 
     def test_parts_of_members(self):
         options = {"include_usage": True, "include_obfuscation": False, "incl_usage": True, "x": None}
         self.assertEqual(self.ignored("/v1/completions", {"stream": True, "stream_options": options}),
                          "stream_options.incl_usage")
+        for path, member, known in (("/v1/responses", "text", {"verbosity": "medium"}),
+                                    ("/v1/responses", "reasoning", {"summary": "auto", "effort": "none"}),
+                                    ("/v1/messages", "output_config", {"effort": "none"}),
+                                    ("/v1/messages", "thinking", {"type": "disabled"})):
+            self.assertEqual(self.ignored(path, {member: {**known, "fromat": {}, "x": None}}), f"{member}.fromat")
 
     def test_is_in_the_log(self):
         self.ignored("/v1/completions", {"temprature": 0, "minp": 1})
@@ -82,7 +89,10 @@ class Warned(ServerTest):
         self.assertEqual(self.ignored("/v1/completions", {"a\r\nX-Evil: 1,é\x7f": 0}), "a??X-Evil:?1????")
         many = {f"x{i}": 0 for i in range(100)}
         self.assertEqual(self.ignored("/v1/completions", many), "x0, x1, x2, x3, x4, x5, x6, x7, ...")
-        self.assertEqual(self.ignored("/v1/completions", {"y" * 5000: 0}), "y" * 40)
+        self.assertEqual(self.ignored("/v1/completions", {"y" * 5000: 0}), "y" * 40 + "...")
+        # A character of several bytes is whole or not there.
+        self.assertEqual(self.ignored("/v1/completions", {"y" * 39 + "é": 0}), "y" * 39 + "...")
+        self.assertEqual(self.ignored("/v1/completions", {"y" * 38 + "é": 0}), "y" * 38 + "??")
 
     def test_what_does_not_generate_takes_whole_requests(self):
         for path in ("/tokenize", "/apply-template", "/v1/messages/count_tokens"):
@@ -116,6 +126,22 @@ class Refused(ServerTest):
             self.check_error(self.server.post(path, {**REQUESTS[path], **members}), 400, list(members)[0],
                              "unknown_member")
 
+    def test_parts_of_members(self):
+        for path, member in (("/v1/responses", "text"), ("/v1/responses", "reasoning"),
+                             ("/v1/messages", "output_config")):
+            answer = self.server.post(path, {**REQUESTS[path], member: {"fromat": {}}})
+            self.assertEqual((answer[0], answer[1]["error"]["message"]), (400, f"{member}.fromat has no effect here"))
+
+    def test_long_names_are_cut_between_characters(self):
+        path = "/v1/completions"
+        for name in ("y" * 39 + "é" * 3, "y" * 37 + "€€"):
+            shown = name[:39] if name[38] == "y" else name[:38]
+            options = {"stream": True, "stream_options": {name: 1}}
+            message = self.server.post(path, {**REQUESTS[path], **options})[1]["error"]["message"]
+            self.assertEqual(message, f"stream_options.{shown}... has no effect here")
+            message = self.server.post(path, {**REQUESTS[path], name: 1})[1]["error"]["message"]
+            self.assertEqual(message, f'the member "{shown}..." is not known here')
+
     def test_tools_that_the_server_would_run(self):
         answer = self.server.post("/v1/responses", {**REQUESTS["/v1/responses"], "tools": [{"type": "web_search"}]})
         self.check_error(answer, 400, "tools", "unsupported")
@@ -124,6 +150,25 @@ class Refused(ServerTest):
         for path, body in REQUESTS.items():
             status, answer = self.server.post(path, {**body, **KNOWN, **MORE[path], **HARMLESS, "wrong": None})
             self.assertEqual(status, 200, answer)
+
+
+class RefusedByAPlainTemplate(ServerTest):
+    @classmethod
+    def setUpClass(cls):
+        file = tempfile.NamedTemporaryFile("w", suffix=".jinja")
+        cls.addClassCleanup(file.close)
+        file.write("{{ messages[0].content }}")
+        file.flush()
+        cls.flags = ("--unknown-members", "refuse", "--chat-template", file.name)
+        super().setUpClass()
+
+    def test_the_member_that_was_sent_is_blamed(self):
+        for path, members, name in (("/v1/messages", {"thinking": {"type": "disabled"}}, "thinking"),
+                                    ("/v1/messages", {"output_config": {"effort": "low"}}, "output_config.effort"),
+                                    ("/v1/responses", {"reasoning": {"effort": "low"}}, "reasoning.effort"),
+                                    ("/v1/chat/completions", {"reasoning_effort": "low"}, "reasoning_effort")):
+            status, body = self.server.post(path, {**REQUESTS[path], **members})
+            self.assertEqual((status, body["error"]["message"]), (400, f"{name} has no effect here"))
 
 
 if __name__ == "__main__":

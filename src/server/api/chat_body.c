@@ -340,20 +340,29 @@ static bool set_variable(struct api_request *request, const char *name, json_t *
 static bool apply_effort(struct api_request *request) {
     static const char *const efforts[] = {"none", "minimal", "low", "medium",
                                           "high", "xhigh",   "max"};
-    const char *effort = NULL;
-    if (!body_string(request, "reasoning_effort", &effort)) return false;
-    if (!effort) return true;
+    const char *part = request->chat.effort_part;
+    const char *member = request->chat.effort_member;
+    if (!member) member = "reasoning_effort";
+    const json_t *value = body_get(request, "reasoning_effort");
+    if (!value) return true;
+    if (!json_is_string(value)) {
+        return api_error_set(&request->error, 400, "invalid_type", member,
+                             "%s%s%s is %s, want a string", member, part ? "." : "",
+                             part ? part : "", jread_type_name(value));
+    }
+    const char *effort = json_string_value(value);
     for (size_t i = 0; i < ARRAY_LEN(efforts); i++) {
         if (strcmp(efforts[i], effort) != 0) continue;
         bool is_read = template_reads(request, "reasoning_effort") ||
                        (i == 0 && template_reads(request, "enable_thinking"));
-        if (!is_read && !body_leave_out(request, "reasoning_effort", NULL)) return false;
+        if (!is_read && !body_leave_out(request, member, part)) return false;
         return set_variable(request, "reasoning_effort", json_string(effort)) &&
                (i > 0 || set_variable(request, "enable_thinking", json_false()));
     }
-    return api_error_invalid(&request->error, "reasoning_effort",
-                             "reasoning_effort is not known, want none, minimal, low, medium, "
-                             "high, xhigh or max");
+    return api_error_invalid(&request->error, member,
+                             "%s%s%s is not known, want none, minimal, low, medium, high, xhigh "
+                             "or max",
+                             member, part ? "." : "", part ? part : "");
 }
 
 bool chat_body_check(struct api_request *request) {

@@ -147,19 +147,12 @@ bool convert_set(struct api_request *request, const char *key, json_t *value) {
                                                                : api_error_nomem(&request->error);
 }
 
-bool convert_check_members(struct api_request *request, const char *key, const json_t *object,
-                           const char *const *known, size_t num_known) {
-    if (!jread_is_object(object)) return body_wrong_type(request, key, object, "an object");
-    const char *name;
-    const json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, name, value) {
-        bool is_known = json_is_null(value);
-        for (size_t i = 0; i < num_known && !is_known; i++) is_known = strcmp(name, known[i]) == 0;
-        if (is_known) continue;
-        return api_error_set(&request->error, 400, "unsupported", key,
-                             "%s.%.40s is not supported yet", key, name);
-    }
-    return true;
+bool convert_effort(struct api_request *request, const char *member, const char *part,
+                    json_t *effort) {
+    if (!effort) return true;
+    request->chat.effort_member = member;
+    request->chat.effort_part = part;
+    return convert_set(request, "reasoning_effort", json_incref(effort));
 }
 
 bool convert_list(struct api_request *request, const char *key,

@@ -25,15 +25,15 @@ bool convert_tool(struct api_request *request, json_t *tools, const json_t *tool
                   json_t *parameters);
 // tool_choice becomes the word, or with a name the function.
 bool convert_tool_choice(struct api_request *request, const char *word, const char *name);
+// reasoning_effort becomes `effort`, which may be NULL: then it stays. The client gave it as the
+// member `member`, or with `part` as this part of it.
+bool convert_effort(struct api_request *request, const char *member, const char *part,
+                    json_t *effort);
 // Fills the list that becomes the member `key` of request->root.
 bool convert_list(struct api_request *request, const char *key,
                   bool (*fill)(struct api_request *request, json_t *list));
 // The value becomes the member of request->root with this name. Takes it in every case.
 bool convert_set(struct api_request *request, const char *key, json_t *value);
-
-// Refuses an object, the member `key`, that has other members than the known ones.
-bool convert_check_members(struct api_request *request, const char *key, const json_t *object,
-                           const char *const *known, size_t num_known);
 
 // ---- whole bodies ----
 

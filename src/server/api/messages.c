@@ -73,6 +73,35 @@ static bool convert_texts(struct api_request *request, const json_t *content, si
     return is_good;
 }
 
+// A tool that failed: no template knows is_error, so the text says it. The result is the last
+// message of `out`.
+static bool mark_error(struct api_request *request, const json_t *block, json_t *out) {
+    const json_t *is_error = jread_get(block, "is_error");
+    if (is_error && !json_is_boolean(is_error)) {
+        return body_wrong_type(request, "messages", is_error, "true or false as is_error");
+    }
+    if (!json_is_true(is_error)) return true;
+    json_t *message = json_array_get(out, json_array_size(out) - 1), *key = message;
+    const char *name = "content";
+    json_t *parts = json_object_get(message, "content");
+    if (json_array_size(parts)) {
+        key = json_array_get(parts, 0);
+        name = "text";
+    }
+    const json_t *text = json_object_get(key, name);
+    struct buf marked = {0};
+    bool is_empty = !json_string_length(text);
+    enum status status = buf_append_str(&marked, is_empty ? "Error" : "Error: ", NULL);
+    if (!status && !is_empty) {
+        status = buf_append(&marked, json_string_value(text), json_string_length(text), NULL);
+    }
+    if (!status && json_object_set_new(key, name, json_stringn(marked.data, marked.len))) {
+        status = ERR_NOMEM;
+    }
+    buf_fini(&marked);
+    return status ? api_error_nomem(&request->error) : true;
+}
+
 // Results of tools are messages of their own, before and after the user's texts.
 static bool convert_user(struct api_request *request, const json_t *content, json_t *out) {
     bool is_good = true;
@@ -80,7 +109,8 @@ static bool convert_user(struct api_request *request, const json_t *content, jso
         const json_t *block = json_array_get(content, next);
         if (is_type(block, "tool_result")) {
             is_good = convert_result(request, out, json_object_get(block, "tool_use_id"),
-                                     jread_get(block, "content"), "messages");
+                                     jread_get(block, "content"), "messages") &&
+                      mark_error(request, block, out);
             next++;
         } else {
             is_good = convert_texts(request, content, &next, out);
@@ -158,10 +188,17 @@ static bool convert_choice(struct api_request *request) {
 static bool convert_thinking(struct api_request *request) {
     const json_t *thinking = body_get(request, "thinking");
     if (!thinking) return true;
-    if (!jread_is_object(thinking))
-        return body_wrong_type(request, "thinking", thinking, "an object");
+    // Thinking comes whole, whatever `display` says.
+    static const char *const known[] = {"type", "budget_tokens", "display"};
+    if (!body_leave_out_others(request, "thinking", thinking, known, ARRAY_LEN(known))) {
+        return false;
+    }
     if (is_type(thinking, "disabled")) { // a budget beside it, such as 0, asks for nothing
-        return convert_set(request, "reasoning_effort", json_string("none"));
+        json_t *none = json_string("none");
+        bool is_good = none ? convert_effort(request, "thinking", NULL, none)
+                            : api_error_nomem(&request->error);
+        json_decref(none);
+        return is_good;
     }
     const json_t *budget = jread_get(thinking, "budget_tokens");
     if (budget && json_integer_value(budget) < 1) {
@@ -183,12 +220,11 @@ static bool convert_output_config(struct api_request *request) {
         return false;
     }
     if (!config) return true;
-    if (!convert_check_members(request, "output_config", config, known, ARRAY_LEN(known))) {
+    if (!body_leave_out_others(request, "output_config", config, known, ARRAY_LEN(known))) {
         return false;
     }
     if (!structured_convert(request, "output_config", jread_get(config, "format"))) return false;
-    json_t *effort = jread_get(config, "effort");
-    return effort ? convert_set(request, "reasoning_effort", json_incref(effort)) : true;
+    return convert_effort(request, "output_config", "effort", jread_get(config, "effort"));
 }
 
 bool messages_request_convert(struct api_request *request) {

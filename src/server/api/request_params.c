@@ -198,12 +198,6 @@ bool request_params_take(struct api_request *request, const char *name, const ch
 
 // ---- streams ----
 
-static bool is_stream_option(const struct api_request *request, const char *name) {
-    (void)request;
-    return strcmp(name, "include_usage") == 0 || strcmp(name, "continuous_usage_stats") == 0 ||
-           strcmp(name, "include_obfuscation") == 0; // OpenAI's, of chunks' padding
-}
-
 static bool read_stream(struct api_request *request) {
     if (!body_bool(request, "stream", &request->answer.stream)) return false;
     const json_t *options = body_get(request, "stream_options");
@@ -228,7 +222,11 @@ static bool read_stream(struct api_request *request) {
         }
         if (value) *members[i].out = json_is_true(value);
     }
-    if (!body_leave_out_unknown(request, "stream_options", options, is_stream_option)) return false;
+    static const char *const known[] = {"include_usage", "continuous_usage_stats",
+                                        "include_obfuscation"}; // OpenAI's, of chunks' padding
+    if (!body_leave_out_others(request, "stream_options", options, known, ARRAY_LEN(known))) {
+        return false;
+    }
     if (!request->answer.include_usage) request->answer.continuous_usage = false;
     return true;
 }

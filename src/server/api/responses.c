@@ -128,11 +128,10 @@ static bool convert_reasoning(struct api_request *request) {
     if (!reasoning) return true;
     // Reasoning comes whole, so a summary of it is there too.
     static const char *const known[] = {"effort", "summary", "generate_summary"};
-    if (!convert_check_members(request, "reasoning", reasoning, known, ARRAY_LEN(known))) {
+    if (!body_leave_out_others(request, "reasoning", reasoning, known, ARRAY_LEN(known))) {
         return false;
     }
-    json_t *effort = jread_get(reasoning, "effort");
-    return effort ? convert_set(request, "reasoning_effort", json_incref(effort)) : true;
+    return convert_effort(request, "reasoning", "effort", jread_get(reasoning, "effort"));
 }
 
 // ---- all ----
@@ -158,7 +157,7 @@ static bool convert_text(struct api_request *request) {
     const json_t *text = body_get(request, "text"), *format = jread_get(text, "format");
     const json_t *verbosity = jread_get(text, "verbosity");
     static const char *const known[] = {"format", "verbosity"};
-    if (text && !convert_check_members(request, "text", text, known, ARRAY_LEN(known))) {
+    if (text && !body_leave_out_others(request, "text", text, known, ARRAY_LEN(known))) {
         return false;
     }
     if (verbosity && !body_is_word(verbosity, "medium")) {

@@ -110,6 +110,8 @@ struct chat_plan {
     struct chat_split_options split;
     bool hides_tools; // tool_choice none, or an empty list: the template does not see them
     bool forces_call; // the answer is nothing but calls
+    // Where another API has reasoning_effort: literals. NULL: under its own name.
+    const char *effort_member, *effort_part;
     bool has_form; // calls have a form, which is in sampling.structured_outputs
     json_t *form; // the request's structured_outputs, a reference of its own; NULL: none
     const char *role; // of the answer; it may borrow from last_role

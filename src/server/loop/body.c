@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/json/jread.h"
 #include "base/text/suggest.h"
+#include "base/text/utf8.h"
 
 // 5.0 is an integer in JSON's own terms, and some languages write it so: members that are numbers
 // or lists of them become integers. Objects stay as they are, for they go to the template.
@@ -213,56 +214,94 @@ static const char *const harmless[] = {
     "anthropic_beta",
 };
 
+// A name of a request. Of a long one the beginning, whole characters, and "...".
+struct short_name {
+    char text[NAME_BYTES_MAX + sizeof "..."];
+};
+
+static struct short_name shorten(const char *name) {
+    struct short_name out;
+    size_t len = strlen(name), kept = len;
+    if (len > NAME_BYTES_MAX) kept = utf8_valid_prefix(name, NAME_BYTES_MAX);
+    snprintf(out.text, sizeof out.text, "%.*s%s", (int)kept, name, kept < len ? "..." : "");
+    return out;
+}
+
+// `part` of the member `name`; NULL is the whole member.
+struct part_name {
+    char text[2 * sizeof(struct short_name)];
+};
+
+static struct part_name name_of_part(const char *name, const char *part) {
+    struct part_name out;
+    snprintf(out.text, sizeof out.text, "%s%s%s", shorten(name).text, part ? "." : "",
+             part ? shorten(part).text : "");
+    return out;
+}
+
 // Adds a name to the list "a, b, ...", which stands in a field of the answer's head and in the log.
-static void add_name(char *list, size_t size, const char *name) {
+static void add_name(char *list, size_t size, struct part_name safe) {
     size_t len = strlen(list), left = size - len;
-    char safe[NAME_BYTES_MAX + 1];
-    snprintf(safe, sizeof safe, "%s", name);
-    for (char *c = safe; *c; c++) {
+    for (char *c = safe.text; *c; c++) {
         if (*c <= ' ' || *c > '~' || *c == ',') *c = '?';
     }
-    snprintf(list + len, left, "%s%s", len ? ", " : "", safe);
+    snprintf(list + len, left, "%s%s", len ? ", " : "", safe.text);
 }
 
 bool body_ignore(struct api_request *request, const char *name) {
-    add_name(request->ignored, sizeof request->ignored, name);
+    add_name(request->ignored, sizeof request->ignored, name_of_part(name, NULL));
     return true;
 }
 
 bool body_leave_out_tool(struct api_request *request, const char *type) {
-    char name[NAME_BYTES_MAX + 1];
     if (request->api->options->refuses_unknown) {
         return api_error_set(&request->error, 400, "unsupported", "tools",
-                             "a tool is of the type \"%.60s\", which this server does not run",
-                             type);
+                             "a tool is of the type \"%s\", which this server does not run",
+                             shorten(type).text);
     }
     if (request->num_left_out == PARTS_SHOWN_MAX) return true;
     bool is_last = ++request->num_left_out == PARTS_SHOWN_MAX;
-    snprintf(name, sizeof name, "tools.%s", is_last ? "..." : type);
-    add_name(request->ignored, sizeof request->ignored, name);
+    add_name(request->ignored, sizeof request->ignored,
+             name_of_part("tools", is_last ? "..." : type));
     return true;
 }
 
 bool body_leave_out(struct api_request *request, const char *member, const char *name) {
-    char full[NAME_BYTES_MAX + 1];
-    snprintf(full, sizeof full, "%s%s%s", member, name ? "." : "", name ? name : "");
-    if (!request->api->options->refuses_unknown) return body_ignore(request, full);
-    return api_error_set(&request->error, 400, "unknown_member", member, "%s has no effect here",
-                         full);
+    struct part_name full = name_of_part(member, name);
+    if (request->api->options->refuses_unknown) {
+        return api_error_set(&request->error, 400, "unknown_member", member,
+                             "%s has no effect here", full.text);
+    }
+    add_name(request->ignored, sizeof request->ignored, full);
+    return true;
 }
 
-bool body_leave_out_unknown(struct api_request *request, const char *member, const json_t *object,
-                            bool (*is_known)(const struct api_request *request, const char *name)) {
+// The members that are not in `known`, or those that are not `is_known`.
+static bool leave_out(struct api_request *request, const char *member, const json_t *object,
+                      const char *const *known, size_t num_known,
+                      bool (*is_known)(const struct api_request *request, const char *name)) {
     size_t num_shown = 0;
     const char *name;
     const json_t *value;
     json_object_foreach((json_t *)(uintptr_t)object, name, value) {
-        if (json_is_null(value) || is_known(request, name)) continue;
+        bool knows = is_known ? is_known(request, name) : is_in(name, known, num_known);
+        if (json_is_null(value) || knows) continue;
         bool is_more = num_shown++ == PARTS_SHOWN_MAX;
         if (!body_leave_out(request, member, is_more ? "..." : name)) return false;
         if (is_more) break;
     }
     return true;
+}
+
+bool body_leave_out_unknown(struct api_request *request, const char *member, const json_t *object,
+                            bool (*is_known)(const struct api_request *request, const char *name)) {
+    return leave_out(request, member, object, NULL, 0, is_known);
+}
+
+bool body_leave_out_others(struct api_request *request, const char *member, const json_t *object,
+                           const char *const *known, size_t num_known) {
+    if (!jread_is_object(object)) return body_wrong_type(request, member, object, "an object");
+    return leave_out(request, member, object, known, num_known, NULL);
 }
 
 static bool refuse_unknown(struct api_request *request, const char *name) {
@@ -275,11 +314,11 @@ static bool refuse_unknown(struct api_request *request, const char *name) {
     const char *nearest = suggest_nearest(name, candidates, count);
     if (!nearest || strcmp(nearest, name) == 0) { // known elsewhere
         return api_error_set(&request->error, 400, "unknown_member", name,
-                             "the member \"%.100s\" is not known here", name);
+                             "the member \"%s\" is not known here", shorten(name).text);
     }
     return api_error_set(&request->error, 400, "unknown_member", name,
-                         "the member \"%.100s\" is not known here; did you mean %s?", name,
-                         nearest);
+                         "the member \"%s\" is not known here; did you mean %s?",
+                         shorten(name).text, nearest);
 }
 
 bool body_check_unknown(struct api_request *request) {
@@ -294,10 +333,10 @@ bool body_check_unknown(struct api_request *request) {
         }
         if (request->api->options->refuses_unknown) return refuse_unknown(request, name);
         if (num_shown == SHOWN_MAX) {
-            add_name(request->ignored, sizeof request->ignored, "...");
+            body_ignore(request, "...");
             break;
         }
-        add_name(request->ignored, sizeof request->ignored, name);
+        body_ignore(request, name);
         num_shown++;
     }
     return true;

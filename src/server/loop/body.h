@@ -38,7 +38,11 @@ bool body_leave_out_tool(struct api_request *request, const char *type);
 // The member, or with `name` this part of it, changes nothing here: it is named like ignored ones.
 // False: the options refuse what is unknown, and request->error says so.
 bool body_leave_out(struct api_request *request, const char *member, const char *name);
-// The same for the members of the object `member` that are unknown. A few are named.
+// The same for the members of `object`, which is the member `member`, that are not in `known`. A
+// few are named. What is no object is refused.
+bool body_leave_out_others(struct api_request *request, const char *member, const json_t *object,
+                           const char *const *known, size_t num_known);
+// The same for those of which `is_known` says so.
 bool body_leave_out_unknown(struct api_request *request, const char *member, const json_t *object,
                             bool (*is_known)(const struct api_request *request, const char *name));
 
