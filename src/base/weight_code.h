@@ -18,11 +18,15 @@ enum weight_code {
     WEIGHT_CODE_IQ4, // 4 bits: the 16 levels of IQ4_NL
     WEIGHT_CODE_INT8, // 8 bits, two's complement
     WEIGHT_CODE_E4M3, // 8 bits: a float without infinities; 0x7f and 0xff, NaN, do not occur
+    WEIGHT_CODE_IQ3, // 4 bits: a sign and the eight magnitudes of IQ3_XXS
+    WEIGHT_CODE_IQ2, // 4 bits: a sign and 8, 25 or 43
+    WEIGHT_CODE_ODD, // 4 bits: 2 * code - 15
     WEIGHT_CODE_COUNT,
 };
 
 static inline unsigned weight_code_bits(enum weight_code code) {
-    return code == WEIGHT_CODE_NONE ? 0 : code < WEIGHT_CODE_INT8 ? 4 : 8;
+    if (code == WEIGHT_CODE_NONE) return 0;
+    return code == WEIGHT_CODE_INT8 || code == WEIGHT_CODE_E4M3 ? 8 : 4;
 }
 
 // The 16 values of codes of 4 bits; NULL for others.
@@ -32,9 +36,16 @@ static inline const float *weight_code_values(enum weight_code code) {
                                       -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
     static const float of_iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                      1,    13,   25,  38,  53,  69,  89,  113};
+    static const float of_iq3[16] = {4,  12,  20,  28,  36,  44,  52,  62,
+                                     -4, -12, -20, -28, -36, -44, -52, -62};
+    static const float of_iq2[16] = {8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43, 0, 0, 0, 0, 0};
+    static const float of_odd[16] = {-15, -13, -11, -9, -7, -5, -3, -1, 1, 3, 5, 7, 9, 11, 13, 15};
     return code == WEIGHT_CODE_INT4   ? of_int4
            : code == WEIGHT_CODE_E2M1 ? of_e2m1
            : code == WEIGHT_CODE_IQ4  ? of_iq4
+           : code == WEIGHT_CODE_IQ3  ? of_iq3
+           : code == WEIGHT_CODE_IQ2  ? of_iq2
+           : code == WEIGHT_CODE_ODD  ? of_odd
                                       : NULL;
 }
 

@@ -7,9 +7,9 @@ struct code_reader {
     const struct matrix_reader *from;
 };
 
+// Of E2M1, twice the value.
 static bool is_integer(enum weight_code code) {
-    return code == WEIGHT_CODE_INT4 || code == WEIGHT_CODE_IQ4 || code == WEIGHT_CODE_E2M1 ||
-           code == WEIGHT_CODE_INT8;
+    return code != WEIGHT_CODE_NONE && code != WEIGHT_CODE_E4M3;
 }
 
 enum weight_code weight_code_of_both(enum weight_code a, enum weight_code b) {

@@ -13,6 +13,7 @@ float coded_value(enum weight_code code, uint8_t q) {
     static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
     static const float iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                   1,    13,   25,  38,  53,  69,  89,  113};
+    static const float iq3[8] = {4, 12, 20, 28, 36, 44, 52, 62}, iq2[3] = {8, 25, 43};
     int exponent = q >> 3 & 15, mantissa = q & 7;
     switch (code) {
     case WEIGHT_CODE_INT4:
@@ -21,6 +22,12 @@ float coded_value(enum weight_code code, uint8_t q) {
         return q & 8 ? -e2m1[q & 7] : e2m1[q];
     case WEIGHT_CODE_IQ4:
         return iq4[q];
+    case WEIGHT_CODE_IQ3:
+        return q & 8 ? -iq3[q & 7] : iq3[q];
+    case WEIGHT_CODE_IQ2:
+        return (q & 7) > 2 ? 0 : q & 8 ? -iq2[q & 7] : iq2[q];
+    case WEIGHT_CODE_ODD:
+        return (float)(2 * (int)q - 15);
     case WEIGHT_CODE_INT8:
         return q < 128 ? (float)q : (float)q - 256;
     default:

@@ -227,6 +227,18 @@ static void test_iq4(void **state) {
     check_code(*state, WEIGHT_CODE_IQ4);
 }
 
+static void test_iq3(void **state) {
+    check_code(*state, WEIGHT_CODE_IQ3);
+}
+
+static void test_iq2(void **state) {
+    check_code(*state, WEIGHT_CODE_IQ2);
+}
+
+static void test_odd(void **state) {
+    check_code(*state, WEIGHT_CODE_ODD);
+}
+
 static void test_int8(void **state) {
     check_code(*state, WEIGHT_CODE_INT8);
 }
@@ -240,6 +252,9 @@ int main(void) {
         {"int4", test_int4, ISA_FLOAT_WEIGHTS},
         {"e2m1", test_e2m1, ISA_FLOAT_WEIGHTS},
         {"iq4", test_iq4, ISA_FLOAT_WEIGHTS},
+        {"iq3", test_iq3, ISA_FLOAT_WEIGHTS},
+        {"iq2", test_iq2, ISA_FLOAT_WEIGHTS},
+        {"odd", test_odd, ISA_FLOAT_WEIGHTS},
         {"int8", test_int8, ISA_FLOAT_WEIGHTS},
         {"e4m3", test_e4m3, ISA_FLOAT_WEIGHTS},
         {"parts", test_parts_of_a_row, ISA_FLOAT_WEIGHTS},

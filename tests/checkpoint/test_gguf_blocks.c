@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/gguf/weights/gguf_grids.h"
 #include "checkpoint/gguf/weights/gguf_matrix.h"
 #include "checkpoint/safetensors.h"
 #include "support/cmocka_all.h"
 
 enum { BLOCKS = 4 };
 
-static const uint32_t numbers[] = {2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 15, 20, 23, 39};
+static const uint32_t numbers[] = {2,  3,  6,  7,  8,  10, 11, 12, 13, 14, 15, 16, 17,
+                                   18, 19, 20, 21, 22, 23, 29, 34, 35, 39, 40, 41, 42};
 
 static struct safetensors *cases;
 
@@ -59,11 +61,32 @@ static void test_blocks(void **state) {
         uint8_t *blocks = load(type, "blocks", (size_t)BLOCKS * type->bytes);
         float *want = load(type, "want", count * sizeof *want);
         float *got = calloc(count, sizeof *got);
-        type->decode(blocks, BLOCKS, got);
+        block_decode(type, blocks, BLOCKS, got);
         check(type, got, want, count);
         free(blocks);
         free(want);
         free(got);
+    }
+}
+
+static void test_grids(void **state) {
+    (void)state;
+    const struct {
+        uint32_t number; // of a type
+        const uint16_t *grid;
+        size_t size;
+    } grids[] = {
+        {19, gguf_grid_iq1, sizeof gguf_grid_iq1},
+        {16, gguf_grid_iq2_xxs, sizeof gguf_grid_iq2_xxs},
+        {17, gguf_grid_iq2_xs, sizeof gguf_grid_iq2_xs},
+        {22, gguf_grid_iq2_s, sizeof gguf_grid_iq2_s},
+        {18, gguf_grid_iq3_xxs, sizeof gguf_grid_iq3_xxs},
+        {21, gguf_grid_iq3_s, sizeof gguf_grid_iq3_s},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(grids); i++) {
+        void *want = load(block_type_of(grids[i].number), "grid", grids[i].size);
+        assert_memory_equal(grids[i].grid, want, grids[i].size);
+        free(want);
     }
 }
 
@@ -124,7 +147,7 @@ static void test_codes(void **state) {
         gguf_matrix_init(&matrix);
         assert_non_null(matrix.base.read_codes);
         uint32_t group = matrix.base.form.group;
-        if (numbers[i] == 15) group = 128; // of a block's 256
+        if (group == 256) group = 128; // the largest that is asked for
         for (; group >= 16; group /= 2) {
             for (size_t first = 0; first < cols; first += group) {
                 check_codes(&matrix, 1, first, cols - first, group, want + cols + first);
@@ -228,7 +251,8 @@ static void test_tiled_columns(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
         const struct block_type *type = block_type_of(numbers[i]);
-        size_t cols = (size_t)BLOCKS * type->elements, run = type->elements == 32 ? 32 : 128;
+        size_t cols = (size_t)BLOCKS * type->elements,
+               run = type->elements < 128 ? type->elements : 128;
         size_t keys = cols / run / 2;
         uint8_t *blocks = load(type, "blocks", (size_t)BLOCKS * type->bytes);
         float *stored = load(type, "want", cols * sizeof *stored);
@@ -243,7 +267,7 @@ static void test_tiled_columns(void **state) {
         assert_int_equal(matrix.base.read(&matrix.base, 0, 5, cols - 5, got, NULL), OK);
         check(type, got, want + 5, cols - 5);
         uint32_t group = matrix.base.form.group;
-        assert_int_equal(group != 0, type->number != 15); // Q8_K's groups are longer than a head
+        assert_int_equal(group != 0, block_codes_of(numbers[i])->form.group <= run);
         for (size_t first = 0; group && first < cols; first += group) {
             check_codes(&matrix, 0, first, cols - first, group, want + first);
         }
@@ -266,13 +290,14 @@ static void test_types_that_are_not_supported(void **state) {
     (void)state;
     assert_null(block_type_of(4)); // removed from the format
     assert_null(block_type_of(1000));
-    assert_non_null(block_type_of(16)); // IQ2_XXS: known by its name alone
-    assert_null(block_type_of(16)->decode);
+    assert_false(block_type_is_read(block_type_of(9))); // Q8_1: known by its name alone
+    assert_true(block_type_is_read(block_type_of(16)));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_grids),
         cmocka_unit_test(test_parts_of_rows),
         cmocka_unit_test(test_codes),
         cmocka_unit_test(test_rows_of_codes),

@@ -9,7 +9,7 @@
 #include "support/gguf_builder.h"
 #include "support/temp_folder.h"
 
-enum { F32_TYPE = 0, Q4_K_TYPE = 12, IQ2_XXS_TYPE = 16 };
+enum { F32_TYPE = 0, Q4_K_TYPE = 12, Q8_1_TYPE = 9, IQ1_M_TYPE = 29, NVFP4_TYPE = 40 };
 
 static const uint64_t matrix[] = {256, 2};
 
@@ -232,7 +232,10 @@ static void test_tensors(void **state) {
     refuse_tensor("t", 2, large, F32_TYPE, 0, ERR_FORMAT, "size in bytes overflows");
     refuse_tensor("t", 2, rest, Q4_K_TYPE, 0, ERR_FORMAT,
                   "rows of 250 elements, but its type Q4_K");
-    refuse_tensor("t", 2, matrix, IQ2_XXS_TYPE, 0, ERR_UNSUPPORTED, "type 16 (IQ2_XXS), which");
+    refuse_tensor("t", 2, rest, NVFP4_TYPE, 0, ERR_FORMAT,
+                  "rows of 250 elements, but its type NVFP4 has blocks of 64");
+    refuse_tensor("t", 2, huge, IQ1_M_TYPE, 0, ERR_FORMAT, "size in bytes overflows");
+    refuse_tensor("t", 2, matrix, Q8_1_TYPE, 0, ERR_UNSUPPORTED, "type 9 (Q8_1), which");
     refuse_tensor("t", 2, matrix, 4, 0, ERR_UNSUPPORTED, "type 4 (unknown), which");
     refuse_tensor("t", 2, matrix, Q4_K_TYPE, 32, ERR_FORMAT, "at byte 32 of the data, want 0");
     refuse_tensor("t", 2, matrix, Q4_K_TYPE, UINT64_MAX, ERR_FORMAT, "of the data, want 0");

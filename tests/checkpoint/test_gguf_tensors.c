@@ -106,10 +106,71 @@ static void test_other_sizes_than_the_heads(void **state) {
     }
 }
 
+// Opens a file with two experts' matrices of a block each, and `num_factors` factors of them. Reads
+// the first element of the second expert, and its scale.
+static enum status open_factors(uint64_t num_factors, float *value, float *scale, struct err *err) {
+    enum { NVFP4_TYPE = 40, EXPERTS = 2, BLOCK_BYTES = 36, ELEMENTS = 64 };
+    static const uint64_t shape[] = {ELEMENTS, 1, EXPERTS};
+    static const float factors[] = {3, 0.625f, 5};
+    struct buf text = {0};
+    struct gguf *gguf = NULL;
+    struct gguf_files files;
+    struct tensor_set *set = NULL;
+    put_start(&text, 3, 5);
+    put_string_value(&text, "general.architecture", "qwen3moe");
+    put_u32_value(&text, "qwen3moe.embedding_length", ELEMENTS);
+    put_u32_value(&text, "qwen3moe.attention.head_count", 2);
+    put_u32_value(&text, "qwen3moe.block_count", 1);
+    put_u32_value(&text, "qwen3moe.expert_count", EXPERTS);
+    put_tensor(&text, "blk.0.ffn_up_exps.weight", 3, shape, NVFP4_TYPE, 0);
+    put_tensor(&text, "blk.0.ffn_up_exps.scale", 1, &num_factors, F32_TYPE, 96);
+    put_tensor(&text, "blk.0.ffn_up_exps.input_scale", 1, &num_factors, F32_TYPE, 128);
+    put_data(&text, 32, 0);
+    for (int i = 0; i < EXPERTS * BLOCK_BYTES; i++) {
+        put_bytes(&text, &(uint8_t){i % BLOCK_BYTES < 4 ? 0x40 : 0x33}, 1); // 2; 1.5 and 1.5
+    }
+    put_data(&text, 32, 0);
+    put_bytes(&text, factors, num_factors * sizeof *factors);
+    put_data(&text, 32, 0);
+    put_bytes(&text, factors, num_factors * sizeof *factors);
+    assert_int_equal(gguf_parse(&gguf, text.data, text.len, "m.gguf", err), OK);
+    assert_int_equal(gguf_files_take(&files, gguf, err), OK);
+    enum status status = gguf_tensors_take(&files, &set, err);
+    if (!status) {
+        uint8_t codes[ELEMENTS];
+        float scales[ELEMENTS / 16];
+        const struct matrix_codes out = {codes, scales, NULL};
+        assert_int_equal(set->count, EXPERTS); // the factors are no tensors of the model
+        const struct matrix_reader *reader = set->tensors[1]->reader;
+        assert_int_equal(reader->read(reader, 0, 0, 1, value, NULL), OK);
+        assert_int_equal(reader->read_codes(reader, 0, 16, 16, 16, &out, NULL), OK);
+        *scale = scales[0];
+        assert_int_equal(reader->read_code_rows(reader, 0, 1, 0, ELEMENTS, 16, &out, NULL), OK);
+        assert_true(scales[0] == *scale && scales[3] == *scale);
+        set->close(set);
+    }
+    buf_fini(&text);
+    return status;
+}
+
+static void test_factors_of_experts(void **state) {
+    (void)state;
+    struct err err = {0};
+    float value = 0, scale = 0;
+    if (open_factors(2, &value, &scale, &err)) fail_msg("%s", err.message);
+    assert_true(scale == 1.25f && value == 1.875f);
+    for (uint64_t count = 1; count <= 3; count += 2) {
+        assert_int_equal(open_factors(count, &value, &scale, &err), ERR_FORMAT);
+        assert_string_equal(err.message,
+                            "m.gguf: tensor \"blk.0.ffn_up_exps.scale\" is not 2 numbers in F32");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_heads_in_another_order),
         cmocka_unit_test(test_other_sizes_than_the_heads),
+        cmocka_unit_test(test_factors_of_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

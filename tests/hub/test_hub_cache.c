@@ -139,6 +139,15 @@ static void test_gguf_files(void **state) {
     choose(list, "q8_0", HUB_WANT_MODEL, "m-Q8_0.gguf", "m-Q8_0.gguf");
     choose(list, "UD-Q4_K_M", HUB_WANT_TEXTS, "m-UD-Q4_K_M.gguf", "m-UD-Q4_K_M.gguf");
     choose(list, "m-IQ4_XS.gguf", HUB_WANT_MODEL, "m-IQ4_XS.gguf", "m-IQ4_XS.gguf");
+    const char *mixed = "m-UD-IQ3_XXS.gguf m-UD-Q2_K_XL.gguf m-UD-TQ1_0.gguf "
+                        "UD-IQ2_M/m-UD-IQ2_M-00001-of-00002.gguf "
+                        "UD-IQ2_M/m-UD-IQ2_M-00002-of-00002.gguf";
+    choose(mixed, "IQ3_XXS", HUB_WANT_MODEL, "m-UD-IQ3_XXS.gguf", "m-UD-IQ3_XXS.gguf");
+    choose(mixed, "UD-Q2_K_XL", HUB_WANT_MODEL, "m-UD-Q2_K_XL.gguf", "m-UD-Q2_K_XL.gguf");
+    choose(mixed, "tq1_0", HUB_WANT_MODEL, "m-UD-TQ1_0.gguf", "m-UD-TQ1_0.gguf");
+    choose(mixed, "IQ2_M", HUB_WANT_MODEL,
+           "UD-IQ2_M/m-UD-IQ2_M-00001-of-00002.gguf UD-IQ2_M/m-UD-IQ2_M-00002-of-00002.gguf",
+           "UD-IQ2_M/m-UD-IQ2_M-00001-of-00002.gguf");
     choose(list, "K_M", HUB_WANT_MODEL,
            "it has no GGUF file of K_M: choose one of IQ4_XS, Q4_K_M, Q8_0, UD-Q4_K_M", "");
     choose("m-IQ4_XS.gguf m-Q3_K_S.gguf", "", HUB_WANT_MODEL,

@@ -65,6 +65,9 @@ static void test_values_stay(void **state) {
     check(WEIGHT_CODE_INT4, true);
     check(WEIGHT_CODE_IQ4, false);
     check(WEIGHT_CODE_E2M1, false);
+    check(WEIGHT_CODE_IQ3, false);
+    check(WEIGHT_CODE_IQ2, false);
+    check(WEIGHT_CODE_ODD, false);
 }
 
 static void test_rows_together(void **state) {
@@ -113,6 +116,7 @@ static void test_codes_of_both(void **state) {
     assert_int_equal(weight_code_of_both(WEIGHT_CODE_INT4, WEIGHT_CODE_INT4), WEIGHT_CODE_INT4);
     assert_int_equal(weight_code_of_both(WEIGHT_CODE_INT4, WEIGHT_CODE_INT8), WEIGHT_CODE_INT8);
     assert_int_equal(weight_code_of_both(WEIGHT_CODE_IQ4, WEIGHT_CODE_E2M1), WEIGHT_CODE_INT8);
+    assert_int_equal(weight_code_of_both(WEIGHT_CODE_ODD, WEIGHT_CODE_IQ2), WEIGHT_CODE_INT8);
     assert_int_equal(weight_code_of_both(WEIGHT_CODE_E4M3, WEIGHT_CODE_INT8), WEIGHT_CODE_NONE);
     assert_int_equal(weight_code_of_both(WEIGHT_CODE_NONE, WEIGHT_CODE_INT8), WEIGHT_CODE_NONE);
 }

@@ -255,6 +255,9 @@ uint32_t kernel_format_bits(struct weight_format format) {
     case WEIGHT_CODE_INT4:
     case WEIGHT_CODE_INT8:
     case WEIGHT_CODE_IQ4:
+    case WEIGHT_CODE_IQ3:
+    case WEIGHT_CODE_IQ2:
+    case WEIGHT_CODE_ODD:
         return has_group ? FORMAT_PACKED : 0;
     default:
         return 0;

@@ -134,6 +134,7 @@ static int add_moe(json_t *root, const struct engine_plan *plan) {
 static const char *weight_name(const struct engine_plan *plan) {
     static const char *const of_code[WEIGHT_CODE_COUNT] = {
         [WEIGHT_CODE_INT4] = "INT4", [WEIGHT_CODE_E2M1] = "F4_E2M1", [WEIGHT_CODE_IQ4] = "IQ4",
+        [WEIGHT_CODE_IQ3] = "IQ3",   [WEIGHT_CODE_IQ2] = "IQ2",      [WEIGHT_CODE_ODD] = "INT4",
         [WEIGHT_CODE_INT8] = "INT8", [WEIGHT_CODE_E4M3] = "F8_E4M3",
     };
     struct weight_format format = engine_plan_weight_format(plan);

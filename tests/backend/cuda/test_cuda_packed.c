@@ -51,6 +51,11 @@ static const struct packed_case cases[] = {
     {{WEIGHT_CODE_E2M1, 32, false, false}, {64, 80}, 1024, false},
     {{WEIGHT_CODE_E2M1, 16, false, false}, {48, 96}, 640, false},
     {{WEIGHT_CODE_IQ4, 32, false, false}, {64, 80}, 512, false},
+    {{WEIGHT_CODE_IQ3, 32, false, false}, {64, 80}, 512, false},
+    {{WEIGHT_CODE_IQ2, 32, false, false}, {48, 96}, 384, false},
+    {{WEIGHT_CODE_IQ2, 16, false, false}, {64, 80}, 640, false},
+    {{WEIGHT_CODE_ODD, 32, false, false}, {80, 64}, 512, false},
+    {{WEIGHT_CODE_ODD, 16, false, false}, {64, 80}, 384, false},
 };
 
 static bool keeps_plain = true; // codes as plain rows

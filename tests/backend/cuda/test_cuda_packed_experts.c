@@ -41,6 +41,9 @@ static const struct packed_case cases[] = {
     {{WEIGHT_CODE_INT8, 32, true, false}, 160, 96, true, false},
     {{WEIGHT_CODE_INT8, 16, true, false}, 80, 144, false, false},
     {{WEIGHT_CODE_IQ4, 32, false, false}, 224, 32, true, false},
+    {{WEIGHT_CODE_IQ3, 32, false, false}, 96, 160, false, false},
+    {{WEIGHT_CODE_IQ2, 16, false, false}, 144, 80, true, false},
+    {{WEIGHT_CODE_ODD, 32, false, false}, 160, 96, true, false},
     // So many outputs that warps of the first product of few tokens have units of their own.
     {{WEIGHT_CODE_E2M1, 32, false, false}, 192, 2880, true, false},
     {{WEIGHT_CODE_E4M3, 0, false, false}, 136, 2880, false, false},

@@ -138,6 +138,7 @@ static enum status read_codes(const struct matrix_reader *reader, uint64_t row, 
 static float want_of(const struct made *m, uint64_t row, uint64_t col) {
     uint8_t q = code_of(m, row, col);
     float scale = scale_of(m, row, col);
+    if (m->reader.form.code == WEIGHT_CODE_ODD) return (2 * (float)q - 15) * scale;
     if (m->reader.form.code != WEIGHT_CODE_INT4) { // the code stands for its value
         float offset = m->reader.form.has_offsets ? offset_of(m, row, col) : 0;
         return (float)q * scale + offset;
@@ -311,6 +312,9 @@ static void test_int8_and_e2m1(void **state) {
     check((struct matrix_form){WEIGHT_CODE_E2M1, 32, false, false}, 32, 1, false);
     check((struct matrix_form){WEIGHT_CODE_E2M1, 16, false, false}, 16, 1, false);
     check((struct matrix_form){WEIGHT_CODE_INT4, 16, false, false}, 16, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_ODD, 32, false, false}, 32, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_ODD, 16, false, false}, 16, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_ODD, 128, false, false}, 128, 1, false);
 }
 
 static void test_offsets_between_codes(void **state) {
@@ -372,6 +376,10 @@ static void test_shapes_that_are_not_packed(void **state) {
     const struct weight_format levels = {4, 32, 0, WEIGHT_CODE_IQ4, false, false};
     assert_int_equal(cuda_packed_kept(levels, 64, 128).code, WEIGHT_CODE_INT8);
     assert_int_equal(cuda_packed_kept(levels, 64, 128).bits, 8);
+    const struct weight_format odd = {4, 16, 0, WEIGHT_CODE_ODD, false, false};
+    assert_int_equal(cuda_packed_kept(odd, 64, 128).code, WEIGHT_CODE_INT4);
+    assert_int_equal(cuda_packed_kept(odd, 64, 128).group, 16);
+    assert_true(cuda_packed_kept(odd, 64, 128).has_offsets);
     const struct weight_format mxfp4 = {4, 32, 0, WEIGHT_CODE_E2M1, false, false};
     assert_int_equal(cuda_packed_bytes(mxfp4, 64, 256), 64 * 256 / 32 * 17);
 }

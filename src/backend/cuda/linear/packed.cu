@@ -25,18 +25,25 @@ __device__ __forceinline__ bool place_of(place &p, uint32_t out, uint32_t in, ui
     return p.row < out;
 }
 
-// The levels of iq4.
-__device__ __forceinline__ uint32_t int8_of_iq4(uint8_t code) {
-    constexpr uint64_t LOW = 0xf6eaddcfbfad9881, HIGH = 0x7159453526190d01;
-    return (code < 8 ? LOW : HIGH) >> code % 8 * 8 & 255;
+// Bits of a code on the device.
+__host__ __device__ constexpr uint32_t kept_bits(weight_code code) {
+    return code == WEIGHT_CODE_INT4 || code == WEIGHT_CODE_ODD || code == WEIGHT_CODE_E2M1 ? 4 : 8;
+}
+
+// The levels of iq4, iq3 and iq2.
+__device__ __forceinline__ uint32_t level_of(uint8_t c, weight_code code) {
+    uint64_t low = 0xf6eaddcfbfad9881, high = 0x7159453526190d01;
+    if (code == WEIGHT_CODE_IQ3) low = 0x3e342c241c140c04, high = 0xc2ccd4dce4ecf4fc;
+    if (code == WEIGHT_CODE_IQ2) low = 0x2b1908, high = 0xd5e7f8;
+    return (c < 8 ? low : high) >> c % 8 * 8 & 255;
 }
 
 __device__ __forceinline__ uint32_t pack_word(const uint8_t *c, weight_code code) {
     if (code == WEIGHT_CODE_E4M3) return pack_e4m3(c[0], c[1], c[8], c[9]);
     if (code == WEIGHT_CODE_INT8) return pack_int8(c[0], c[1], c[8], c[9]);
-    if (code == WEIGHT_CODE_IQ4) {
-        return pack_int8(int8_of_iq4(c[0]), int8_of_iq4(c[1]), int8_of_iq4(c[8]),
-                         int8_of_iq4(c[9]));
+    if (kept_bits(code) == 8) {
+        return pack_int8(level_of(c[0], code), level_of(c[1], code), level_of(c[8], code),
+                         level_of(c[9], code));
     }
     return code == WEIGHT_CODE_E2M1 ? pack_e2m1(c) : pack_u4(c);
 }
@@ -44,7 +51,7 @@ __device__ __forceinline__ uint32_t pack_word(const uint8_t *c, weight_code code
 __global__ void __launch_bounds__(THREADS)
     pack_kernel(uint4 *codes, const uint8_t *raw, uint32_t out, uint32_t in, weight_code code) {
     place p;
-    uint32_t bits = code == WEIGHT_CODE_INT4 || code == WEIGHT_CODE_E2M1 ? 4 : 8; // kept
+    uint32_t bits = kept_bits(code);
     if (!place_of(p, out, in, bits == 8 ? 64 : 128)) return;
     const uint8_t *from = raw + (size_t)p.row * in + p.column;
     uint32_t words[4];
@@ -140,8 +147,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 unsigned blocks_for(uint32_t out, uint32_t in, weight_code code) {
-    if (code == WEIGHT_CODE_IQ4) code = WEIGHT_CODE_INT8;
-    size_t threads = (size_t)out * in * weight_code_bits(code) / 8 / 16;
+    size_t threads = (size_t)out * in * kept_bits(code) / 8 / 16;
     return static_cast<unsigned>((threads + THREADS - 1) / THREADS);
 }
 

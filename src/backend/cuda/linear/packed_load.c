@@ -24,7 +24,16 @@ static uint32_t kept_group(struct weight_format format) {
 struct weight_format cuda_packed_kept(struct weight_format format, uint32_t out, uint32_t in) {
     if (!weight_format_is_packed(format)) return format;
     if (out % CUDA_PACKED_TILE || in % CUDA_PACKED_BLOCK) return WEIGHTS_NATIVE;
-    if (format.code == WEIGHT_CODE_IQ4) format.code = WEIGHT_CODE_INT8; // its levels are integers
+    if (format.code == WEIGHT_CODE_IQ4 || format.code == WEIGHT_CODE_IQ3 ||
+        format.code == WEIGHT_CODE_IQ2) {
+        format.code = WEIGHT_CODE_INT8; // their levels are integers
+    }
+    if (format.code == WEIGHT_CODE_ODD) { // (2 code - 15) scale = (code - 8) 2 scale + scale
+        format.code = WEIGHT_CODE_INT4;
+        format.has_offsets = true;
+        bool is_large = !format.group || format.group > CUDA_PACKED_MINIMA_GROUP;
+        if (is_large) format.group = CUDA_PACKED_MINIMA_GROUP;
+    }
     format.bits = weight_code_bits(format.code);
     format.group = kept_group(format);
     return format;
@@ -56,6 +65,7 @@ size_t cuda_packed_scratch_bytes(uint32_t out, uint32_t in, struct weight_format
 // Scales and offsets as the checkpoint has them. rows.group may be 0 where the linear's is not.
 struct host_scales {
     struct cuda_code_rows rows;
+    bool is_odd; // of WEIGHT_CODE_ODD, which the device has as integers with offsets
     void *ordered; // in the device's order
 };
 
@@ -76,6 +86,7 @@ static enum status scales_alloc(struct host_scales *s, const struct linear *line
                  .row_codes = linear->in,
                  .scales = malloc(count * sizeof(float)),
                  .offsets = stored.has_offsets ? malloc(count * sizeof(float)) : NULL},
+        .is_odd = stored.code == WEIGHT_CODE_ODD,
         .ordered = malloc(scales_bytes(linear->format, linear->out, linear->in))};
     if (s->rows.scales && s->ordered && (s->rows.offsets || !stored.has_offsets)) return OK;
     return err_nomem(err, "scales of weights");
@@ -208,6 +219,10 @@ static enum status order_row(const struct order *o, uint32_t row, struct err *er
         bool is_there = stored < from->num_groups;
         float scale = is_there ? from->scales[first + stored] : 1;
         float offset = is_there && from->offsets ? from->offsets[first + stored] : 0;
+        if (o->scales->is_odd) {
+            offset += scale;
+            scale *= 2;
+        }
         status = write_group(to, o->format, scale, offset, err);
         to += bytes;
         if ((g + 1) % o->per_span == 0) to += (CUDA_PACKED_TILE - 1) * o->per_span * bytes;

@@ -12,6 +12,7 @@
 #include "base/os/map.h"
 #include "base/text/buf.h"
 #include "base/text/utf8.h"
+#include "checkpoint/gguf/weights/gguf_codes.h"
 
 enum {
     VERSION = 3,
@@ -218,7 +219,7 @@ static enum status read_type(struct gguf *gguf, size_t index, struct err *err) {
     if (status) return status;
     const struct span *name = &gguf->names[index];
     tensor->type = block_type_of(number);
-    if (!tensor->type || !tensor->type->decode) {
+    if (!tensor->type || !block_type_is_read(tensor->type)) {
         const char *known = tensor->type ? tensor->type->name : "unknown";
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: tensor \"%.*s\" has type %u (%s), which is not supported", gguf->path,

@@ -248,6 +248,8 @@ static const struct block_type block_types[] = {
     {35, "TQ2_0", 256, 66, DTYPE_NONE, NULL},
     {39, "MXFP4", 32, 17, DTYPE_NONE, decode_mxfp4},
     {40, "NVFP4", 64, 36, DTYPE_NONE, NULL},
+    {41, "Q1_0", 128, 18, DTYPE_NONE, NULL},
+    {42, "Q2_0", 64, 18, DTYPE_NONE, NULL},
 };
 
 const struct block_type *block_type_of(uint32_t number) {

@@ -16,7 +16,8 @@ struct block_type {
     const char *name; // "Q4_K"
     uint32_t elements, bytes; // of a block
     enum dtype dtype; // of a plain type; else DTYPE_NONE
-    // Decodes whole blocks. NULL: a known type that is not supported.
+    // Decodes whole blocks. NULL: elements are codes of 4 bits times a scale (gguf_codes.h), or the
+    // type is known by its name alone.
     void (*decode)(const uint8_t *blocks, size_t num_blocks, float *out);
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/compiler.h"
 #include "checkpoint/gguf/weights/gguf_block_parts.h"
+#include "checkpoint/gguf/weights/gguf_grid_codes.h"
 
 // Loading is mostly these functions, so they take 16 bytes at a time. Pairs of bytes are shifted
 // together; what crosses from one to the other is masked away.
@@ -246,6 +247,89 @@ static void unpack_mxfp4(const uint8_t *block, size_t num_blocks, uint8_t *codes
     }
 }
 
+// Four scales in E4M3, whose sign is not read, and 0x7f is 0; for each 16 elements codes[8].
+static void unpack_nvfp4(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                         float *offsets) {
+    (void)offsets;
+    for (; num_blocks; num_blocks--, block += 36, scales += 4) {
+        for (int group = 0; group < 4; group++, codes += 16) {
+            int byte = block[group], exponent = byte >> 3 & 15, mantissa = byte & 7;
+            bool is_small = exponent == 0;
+            float scale =
+                ldexpf((float)(is_small ? mantissa : 8 + mantissa), (is_small ? 1 : exponent) - 10);
+            scales[group] = byte == 0x7f ? 0 : scale;
+            for (int i = 0; i < 8; i++) {
+                uint8_t both = block[4 + 8 * group + i];
+                codes[i] = both & 15;
+                codes[i + 8] = both >> 4;
+            }
+        }
+    }
+}
+
+// The code of 4 bits that stands for 0. The types below have -1, 0 and 1, and some also 2.
+enum { ZERO = 8 };
+
+// d; a bit of each element: -1 or 1
+static void unpack_q1_0(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
+    (void)offsets;
+    for (; num_blocks; num_blocks--, block += 18, codes += 128, scales++) {
+        scales[0] = half_at(block);
+        for (int i = 0; i < 128; i++) {
+            codes[i] = (uint8_t)(ZERO - 1 + 2 * (block[2 + i / 8] >> i % 8 & 1));
+        }
+    }
+}
+
+// d; two bits of each element: -1 to 2
+static void unpack_q2_0(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                        float *offsets) {
+    (void)offsets;
+    for (; num_blocks; num_blocks--, block += 18, codes += 64, scales++) {
+        scales[0] = half_at(block);
+        for (int i = 0; i < 64; i++) {
+            codes[i] = (uint8_t)(ZERO - 1 + (block[2 + i / 4] >> i % 4 * 2 & 3));
+        }
+    }
+}
+
+// codes[64] as in Q2_K, d
+static void unpack_tq2_0(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                         float *offsets) {
+    (void)offsets;
+    for (; num_blocks; num_blocks--, block += 66, codes += 256, scales++) {
+        scales[0] = half_at(block + 64);
+        for (int i = 0; i < 256; i++) {
+            codes[i] = (uint8_t)(ZERO - 1 + (block[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3));
+        }
+    }
+}
+
+// `num_digits` digits of base 3 of each of `count` bytes: the first digits, then the second ones. A
+// byte is a fraction of 256: three times it is the next digit, of which the rest is a byte again.
+static ALWAYS_INLINE void digits3(const uint8_t *bytes, int count, int num_digits, uint8_t *codes) {
+    for (int i = 0; i < count; i++) {
+        uint32_t rest = bytes[i];
+        for (int k = 0; k < num_digits; k++) {
+            codes[k * count + i] = (uint8_t)(ZERO - 1 + (rest * 3 >> 8));
+            rest = rest * 3 & 255;
+        }
+    }
+}
+
+// Five digits in each of [32] and [16] bytes, four in each of [4], d
+static void unpack_tq1_0(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
+                         float *offsets) {
+    (void)offsets;
+    for (; num_blocks; num_blocks--, block += 54, codes += 256, scales++) {
+        scales[0] = half_at(block + 52);
+        digits3(block, 32, 5, codes);
+        digits3(block + 32, 16, 5, codes + 160);
+        digits3(block + 48, 4, 4, codes + 240);
+    }
+}
+
 static const struct block_codes all_codes[] = {
     {2, {WEIGHT_CODE_INT4, 32, false, false}, unpack_q4_0},
     {3, {WEIGHT_CODE_INT4, 32, true, false}, unpack_q4_1},
@@ -258,9 +342,21 @@ static const struct block_codes all_codes[] = {
     {13, {WEIGHT_CODE_INT8, 32, true, false}, unpack_q5_k},
     {14, {WEIGHT_CODE_INT8, 16, false, false}, unpack_q6_k},
     {15, {WEIGHT_CODE_INT8, 256, false, false}, unpack_q8_k},
+    {16, {WEIGHT_CODE_IQ2, 32, false, false}, unpack_iq2_xxs},
+    {17, {WEIGHT_CODE_IQ2, 16, false, false}, unpack_iq2_xs},
+    {18, {WEIGHT_CODE_IQ3, 32, false, false}, unpack_iq3_xxs},
+    {19, {WEIGHT_CODE_ODD, 32, false, false}, unpack_iq1_s},
     {20, {WEIGHT_CODE_IQ4, 32, false, false}, unpack_q4_0}, // the same block, with other values
+    {21, {WEIGHT_CODE_ODD, 32, false, false}, unpack_iq3_s},
+    {22, {WEIGHT_CODE_IQ2, 16, false, false}, unpack_iq2_s},
     {23, {WEIGHT_CODE_IQ4, 32, false, false}, unpack_iq4_xs},
+    {29, {WEIGHT_CODE_ODD, 16, false, false}, unpack_iq1_m},
+    {34, {WEIGHT_CODE_INT4, 256, false, false}, unpack_tq1_0},
+    {35, {WEIGHT_CODE_INT4, 256, false, false}, unpack_tq2_0},
     {39, {WEIGHT_CODE_E2M1, 32, false, false}, unpack_mxfp4},
+    {40, {WEIGHT_CODE_E2M1, 16, false, false}, unpack_nvfp4},
+    {41, {WEIGHT_CODE_INT4, 128, false, false}, unpack_q1_0},
+    {42, {WEIGHT_CODE_INT4, 64, false, false}, unpack_q2_0},
 };
 
 const struct block_codes *block_codes_of(uint32_t number) {
@@ -268,4 +364,26 @@ const struct block_codes *block_codes_of(uint32_t number) {
         if (all_codes[i].number == number) return &all_codes[i];
     }
     return NULL;
+}
+
+bool block_type_is_read(const struct block_type *type) {
+    return type->decode || block_codes_of(type->number);
+}
+
+void block_decode(const struct block_type *type, const uint8_t *blocks, size_t num_blocks,
+                  float *out) {
+    if (type->decode) {
+        type->decode(blocks, num_blocks, out);
+        return;
+    }
+    const struct block_codes *parts = block_codes_of(type->number);
+    const float *values = weight_code_values(parts->form.code);
+    uint8_t codes[BLOCK_ELEMENTS_MAX];
+    float scales[BLOCK_GROUPS_MAX];
+    for (; num_blocks; num_blocks--, blocks += type->bytes) {
+        parts->unpack(blocks, 1, codes, scales, NULL);
+        for (uint32_t i = 0; i < type->elements; i++) {
+            *out++ = values[codes[i]] * scales[i / parts->form.group];
+        }
+    }
 }

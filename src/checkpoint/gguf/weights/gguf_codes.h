@@ -7,6 +7,9 @@
 #include <stdint.h>
 
 #include "base/matrix_reader.h"
+#include "checkpoint/gguf/weights/gguf_blocks.h"
+
+enum { BLOCK_GROUPS_MAX = 16 }; // in a block
 
 struct block_codes {
     uint32_t number; // of the type, in the file
@@ -18,5 +21,11 @@ struct block_codes {
 };
 
 const struct block_codes *block_codes_of(uint32_t number); // NULL: the type's elements are floats
+
+// Whether block_decode has the type.
+bool block_type_is_read(const struct block_type *type);
+// Decodes whole blocks to floats: by the type's `decode`, else as codes.
+void block_decode(const struct block_type *type, const uint8_t *blocks, size_t num_blocks,
+                  float *out);
 
 #endif

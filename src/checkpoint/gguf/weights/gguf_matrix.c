@@ -5,7 +5,6 @@
 enum {
     CHUNK_BYTES = 4096, // of a row, that are read from a file together
     ROWS_BYTES = 65536, // of whole rows
-    GROUPS_MAX = 16,
 };
 
 static uint64_t row_at(const struct gguf_matrix *m, uint64_t row) {
@@ -27,7 +26,7 @@ static size_t decode_part(const struct block_type *type, const uint8_t *block, s
                           size_t count, float *out) {
     float values[BLOCK_ELEMENTS_MAX];
     size_t left = type->elements - skip, len = count < left ? count : left;
-    type->decode(block, 1, values);
+    block_decode(type, block, 1, values);
     memcpy(out, values + skip, len * sizeof *out);
     return len;
 }
@@ -51,7 +50,7 @@ static enum status read_stored(const struct gguf_matrix *m, uint64_t begin, uint
             if (whole > num_blocks) whole = num_blocks;
             size_t done = whole * type->elements, used = whole ? whole : 1;
             if (whole) {
-                type->decode(block, whole, out);
+                block_decode(type, block, whole, out);
             } else {
                 done = decode_part(type, block, skip, count, out);
                 skip = 0;
@@ -73,6 +72,7 @@ static enum status read_row(const struct matrix_reader *base, uint64_t row, uint
     while (count && !status) {
         size_t len = joined_cols(m, col, count);
         status = read_stored(m, begin, gguf_stored_at(&m->col_order, col), len, out, err);
+        for (size_t i = 0; i < len && m->has_factor && !status; i++) out[i] *= m->factor;
         col += len;
         out += len;
         count -= len;
@@ -86,7 +86,7 @@ static void unpack_part(const struct gguf_matrix *m, const uint8_t *block, uint6
                         uint64_t col, size_t count, uint32_t group,
                         const struct matrix_codes *out) {
     uint8_t codes[BLOCK_ELEMENTS_MAX];
-    float scales[GROUPS_MAX], offsets[GROUPS_MAX];
+    float scales[BLOCK_GROUPS_MAX], offsets[BLOCK_GROUPS_MAX];
     const struct matrix_form *form = &m->codes->form;
     m->codes->unpack(block, 1, codes, scales, offsets);
     uint64_t begin = first > col ? first : col, end = first + m->type->elements;
@@ -110,7 +110,7 @@ static void repeat(const float *numbers, uint32_t count, uint32_t times, float *
 // Takes blocks apart, all of which are wanted, and cuts each of their groups into `parts`.
 static void unpack_cut(const struct gguf_matrix *m, const uint8_t *block, size_t num_blocks,
                        uint32_t parts, uint8_t *codes, float *out_scales, float *out_offsets) {
-    float scales[GROUPS_MAX], offsets[GROUPS_MAX];
+    float scales[BLOCK_GROUPS_MAX], offsets[BLOCK_GROUPS_MAX];
     const uint32_t elements = m->type->elements, num_groups = elements / m->codes->form.group;
     for (size_t i = 0; i < num_blocks; i++, block += m->type->bytes, codes += elements) {
         size_t at = i * num_groups * parts;
@@ -149,6 +149,16 @@ static void unpack_blocks(const struct gguf_matrix *m, const uint8_t *bytes, uin
     }
 }
 
+// Multiplies what was read of some columns by the matrix's factor.
+static void multiply_groups(const struct gguf_matrix *m, size_t count, uint32_t group,
+                            const struct matrix_codes *out) {
+    size_t num_groups = m->has_factor ? (count + group - 1) / group : 0;
+    for (size_t i = 0; i < num_groups; i++) {
+        out->scales[i] *= m->factor;
+        if (out->offsets) out->offsets[i] *= m->factor;
+    }
+}
+
 static enum status read_stored_codes(const struct gguf_matrix *m, uint64_t begin, uint64_t col,
                                      size_t count, uint32_t group, const struct matrix_codes *out,
                                      struct err *err) {
@@ -183,6 +193,7 @@ static enum status read_codes(const struct matrix_reader *base, uint64_t row, ui
         };
         status = read_stored_codes(m, begin, gguf_stored_at(&m->col_order, col + at), len, group,
                                    &part, err);
+        if (!status) multiply_groups(m, len, group, &part);
         at += len;
     }
     return status;
@@ -210,6 +221,7 @@ static enum status read_code_rows(const struct matrix_reader *base, uint64_t row
         if (!bytes) return ERR_IO;
         for (; rows; rows--, i++, bytes += row_bytes) {
             unpack_blocks(m, bytes, 0, num_blocks, 0, count, group, &out[i]);
+            multiply_groups(m, count, group, &out[i]);
         }
     }
     return OK;

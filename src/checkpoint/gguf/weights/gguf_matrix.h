@@ -14,6 +14,8 @@ struct gguf_matrix {
     const struct block_type *type;
     struct byte_source source;
     uint64_t cols; // a multiple of the type's block
+    bool has_factor;
+    float factor; // of all elements
     struct gguf_order row_order;
     struct gguf_order col_order;
 };

@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/os/file.h"
 #include "base/os/map.h"
 #include "checkpoint/gguf/file/gguf_files.h"
@@ -17,7 +18,7 @@
 #include "checkpoint/gguf/weights/gguf_names.h"
 #include "checkpoint/tensor.h"
 
-enum { TENSORS_MAX = 1 << 20 };
+enum { TENSORS_MAX = 1 << 20, NAME_BYTES = 320 };
 
 struct gguf_tensors {
     struct tensor_set base;
@@ -35,6 +36,55 @@ static bool is_in_config(struct gguf_string name) {
     return gguf_string_is(name, "rope_freqs.weight") ||
            gguf_string_is(name, "rope_factors_long.weight") ||
            gguf_string_is(name, "rope_factors_short.weight");
+}
+
+// Where a matrix has factors: NVFP4 has one for all of its elements in "NAME.scale", or one for each
+// expert. NULL: `weight` has none, or a tensor of that name is something else in this model.
+static const struct gguf_tensor *find_factors(const struct gguf_tensors *set,
+                                              const struct gguf_tensor *weight) {
+    static const char ending[] = ".weight";
+    struct gguf_place place;
+    char name[sizeof place.name];
+    size_t end = weight->name.len, len = strlen(ending);
+    if (weight->rank < 2 || end < len || end >= sizeof name ||
+        memcmp(weight->name.text + end - len, ending, len) != 0) {
+        return NULL;
+    }
+    snprintf(name, sizeof name, "%.*s.scale", (int)(end - len), weight->name.text);
+    gguf_name_tensor(&set->model, (struct gguf_string){name, strlen(name)}, &place);
+    return strcmp(place.name, name) == 0 ? gguf_files_find(&set->files, name) : NULL;
+}
+
+// Whether a tensor has factors of a matrix, or those of the rounding of its inputs, which are not
+// rounded here.
+static bool is_factors(const struct gguf_tensors *set, const struct gguf_tensor *tensor) {
+    static const char *const endings[] = {".scale", ".input_scale"};
+    for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+        size_t len = strlen(endings[i]), end = tensor->name.len;
+        char name[NAME_BYTES];
+        if (end < len || end >= sizeof name - len) continue;
+        if (memcmp(tensor->name.text + end - len, endings[i], len) != 0) continue;
+        snprintf(name, sizeof name, "%.*s.weight", (int)(end - len), tensor->name.text);
+        const struct gguf_tensor *weight = gguf_files_find(&set->files, name);
+        if (!weight) continue;
+        if (i == 1 || find_factors(set, weight) == tensor) return true;
+    }
+    return false;
+}
+
+// The factor of a matrix, number `index` of `count`.
+static enum status read_factor(const struct gguf_tensors *set, const struct gguf_tensor *factors,
+                               uint64_t index, uint64_t count, float *out, struct err *err) {
+    if (factors->type->dtype != DTYPE_F32 || factors->size_bytes != count * sizeof *out) {
+        return err_set(err, ERR_FORMAT, "%s: tensor \"%.*s\" is not %llu numbers in F32",
+                       set->base.place, (int)factors->name.len, factors->name.text,
+                       (unsigned long long)count);
+    }
+    const void *bytes =
+        byte_source_get(&factors->source, index * sizeof *out, sizeof *out, out, err);
+    if (!bytes) return ERR_IO;
+    memcpy(out, bytes, sizeof *out);
+    return OK;
 }
 
 static enum status count_tensors(struct gguf_tensors *set, struct err *err) {
@@ -104,13 +154,13 @@ static enum status copy_norm(struct gguf_tensors *set, struct tensor *tensor, st
     return OK;
 }
 
-// Sets the reader of a matrix that needs one.
+// Sets the reader of a matrix that needs one. factor NULL: it has none.
 static enum status set_reader(struct gguf_tensors *set, const struct gguf_tensor *from,
-                              const struct gguf_place *place, struct tensor *tensor,
-                              struct err *err) {
+                              const struct gguf_place *place, const float *factor,
+                              struct tensor *tensor, struct err *err) {
     bool is_plain = from->type->dtype != DTYPE_NONE;
     uint64_t cols = tensor->rank > 1 ? tensor->shape[1] : 1;
-    if (!place->rows.run && !place->cols.run && is_plain) return OK;
+    if (!place->rows.run && !place->cols.run && is_plain && !factor) return OK;
     if (!gguf_order_fits(&place->rows, tensor->shape[0]) || !gguf_order_fits(&place->cols, cols)) {
         return err_set(err, ERR_FORMAT,
                        "%s: tensor \"%.150s\" has %llu rows of %llu, want the model's heads",
@@ -131,6 +181,8 @@ static enum status set_reader(struct gguf_tensors *set, const struct gguf_tensor
     *matrix = (struct gguf_matrix){.type = from->type,
                                    .source = tensor->source,
                                    .cols = cols,
+                                   .has_factor = factor != NULL,
+                                   .factor = factor ? *factor : 1,
                                    .row_order = place->rows,
                                    .col_order = place->cols};
     gguf_matrix_init(matrix);
@@ -178,7 +230,14 @@ static enum status add(struct gguf_tensors *set, const struct gguf *gguf,
     if (!status && is_norm && set->model.has_norms_plus_one && !place->is_as_stored) {
         status = copy_norm(set, tensor, err);
     } else if (!status) {
-        status = set_reader(set, from, place, tensor, err);
+        const struct gguf_tensor *factors = find_factors(set, from);
+        uint64_t per_expert = place->second_part ? 2 : 1;
+        float factor = 1;
+        if (factors) {
+            status = read_factor(set, factors, part / per_expert,
+                                 num_parts ? num_parts / per_expert : 1, &factor, err);
+        }
+        if (!status) status = set_reader(set, from, place, factors ? &factor : NULL, tensor, err);
     }
     if (!status) set->base.tensors[set->base.count++] = tensor;
     return status;
@@ -214,7 +273,7 @@ static enum status add_file(struct gguf_tensors *set, const struct gguf *gguf, s
     for (size_t i = 0; i < gguf_num_tensors(gguf) && !status; i++) {
         const struct gguf_tensor *tensor = gguf_tensor(gguf, i);
         struct gguf_place place;
-        if (is_in_config(tensor->name)) continue;
+        if (is_in_config(tensor->name) || is_factors(set, tensor)) continue;
         gguf_name_tensor(&set->model, tensor->name, &place);
         if (place.expert_part) {
             status = add_experts(set, gguf, tensor, &place, err);
