@@ -29,36 +29,52 @@ struct weight_format {
     bool has_offsets; // of codes
     // As in matrix_form. A backend whose hardware multiplies the codes may round x to their type.
     bool rounds_inputs;
+    // Of codes, as in matrix_form: scales and offsets are kept as multiples of units. 0: as floats.
+    uint32_t unit, shift;
 };
 
-static const struct weight_format WEIGHTS_NATIVE = {0, 0, 0, WEIGHT_CODE_NONE, false, false};
-static const struct weight_format WEIGHTS_INT8 = {8, 0, 0, WEIGHT_CODE_NONE, false, false};
-static const struct weight_format WEIGHTS_INT4 = {4, 32, 7, WEIGHT_CODE_NONE, false, false};
+static const struct weight_format WEIGHTS_NATIVE = {.code = WEIGHT_CODE_NONE};
+static const struct weight_format WEIGHTS_INT8 = {.bits = 8};
+static const struct weight_format WEIGHTS_INT4 = {.bits = 4, .group = 32, .zero = 7};
 
 static inline bool weight_format_is(struct weight_format a, struct weight_format b) {
     return a.bits == b.bits && a.group == b.group && a.zero == b.zero && a.code == b.code &&
-           a.has_offsets == b.has_offsets && a.rounds_inputs == b.rounds_inputs;
+           a.has_offsets == b.has_offsets && a.rounds_inputs == b.rounds_inputs &&
+           a.unit == b.unit && a.shift == b.shift;
 }
 
 static inline bool weight_format_is_packed(struct weight_format format) {
     return format.code != WEIGHT_CODE_NONE;
 }
 
-enum { PACKED_GROUP_MIN = 16, PACKED_GROUP_MAX = 128 };
+enum { PACKED_GROUP_MIN = 16, PACKED_GROUP_MAX = 128, PACKED_UNIT_MIN = 32, PACKED_UNIT_MAX = 256 };
+
+// The same weights with scales and offsets as floats.
+static inline struct weight_format weight_format_without_units(struct weight_format format) {
+    format.unit = format.shift = 0;
+    return format;
+}
 
 // The packed format of a matrix's columns from first_col on. Its groups are the largest that lie in
 // the matrix's groups: where a rank's columns begin inside of one, smaller ones that repeat its
-// scale. WEIGHTS_NATIVE: the matrix has no codes, or groups that are too small.
+// scale. So are the columns that share a unit. WEIGHTS_NATIVE: the matrix has no codes, or groups
+// that are too small.
 static inline struct weight_format weight_format_packed(struct matrix_form form,
                                                         uint64_t first_col) {
     uint32_t group = PACKED_GROUP_MAX;
     if (form.code == WEIGHT_CODE_NONE) return WEIGHTS_NATIVE;
     while (group >= PACKED_GROUP_MIN && (form.group % group || first_col % group)) group /= 2;
     if (form.group && group < PACKED_GROUP_MIN) return WEIGHTS_NATIVE;
-    struct weight_format format = {
-        weight_code_bits(form.code), form.group ? group : 0, 0, form.code, form.has_offsets,
-        form.rounds_inputs};
-    return format;
+    uint32_t unit = form.unit ? (uint32_t)PACKED_UNIT_MAX : 0;
+    while (unit >= PACKED_UNIT_MIN && (form.unit % unit || first_col % unit)) unit /= 2;
+    bool has_units = form.group && unit >= PACKED_UNIT_MIN && unit % group == 0;
+    return (struct weight_format){.bits = weight_code_bits(form.code),
+                                  .group = form.group ? group : 0,
+                                  .code = form.code,
+                                  .has_offsets = form.has_offsets,
+                                  .rounds_inputs = form.rounds_inputs,
+                                  .unit = has_units ? unit : 0,
+                                  .shift = has_units ? form.shift : 0};
 }
 
 #endif

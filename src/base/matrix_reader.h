@@ -18,13 +18,27 @@ struct matrix_form {
     uint32_t group; // columns that share a scale, counted from column 0; 0: all of a row
     bool has_offsets;
     bool rounds_inputs; // the model is meant to run with rows of x rounded to the codes' type
+    // Columns that share a unit, a multiple of `group`. Then scales and offsets can be read as whole
+    // multiples of units (struct matrix_codes). 0: they are floats alone.
+    uint32_t unit;
+    uint32_t shift; // with units: offset = shift * scale + multiple * unit
 };
 
-// Codes of some columns of a row.
+/* Codes of some columns of a row, with a scale and perhaps an offset for each group. A K-quant's are
+ * products of a float that 256 columns share, a unit, and a small integer of each group:
+ *
+ *   scale = scales[column / unit] * scale_multiples[column / group]
+ *   offset = shift * scale + offsets[column / unit] * offset_multiples[column / group]
+ *
+ * All of these products are exact. Who sets the multiples gets units and multiples; who leaves them
+ * NULL gets scales and offsets. */
 struct matrix_codes {
     uint8_t *codes; // [count], one each, also those of 4 bits
-    float *scales; // [ceil(count / group)]; group 0: [1]
+    float *scales; // [ceil(count / group)]; group 0: [1]. With multiples [ceil(count / unit)]
     float *offsets; // the same; NULL unless the form has them
+    int8_t *scale_multiples; // [ceil(count / group)], or NULL; only where the form has units
+    int8_t *offset_multiples; // the same; NULL unless the form has offsets
+    uint32_t unit; // with multiples: divides the form's unit, and `col` is a multiple of it
 };
 
 struct matrix_reader {

@@ -1,6 +1,7 @@
 #include "model/code_reader.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct code_reader {
     struct matrix_reader base;
@@ -17,9 +18,18 @@ enum weight_code weight_code_of_both(enum weight_code a, enum weight_code b) {
     return is_integer(a) && is_integer(b) ? WEIGHT_CODE_INT8 : WEIGHT_CODE_NONE;
 }
 
+// The shift of a format's weights in codes of another kind: widening adds it to the codes (widen).
+static uint32_t shift_in(struct weight_format format, enum weight_code code) {
+    return format.code == code ? format.shift : 0;
+}
+
 struct weight_format weight_format_of_both(struct weight_format a, struct weight_format b) {
-    a.code = weight_code_of_both(a.code, b.code);
-    if (a.code == WEIGHT_CODE_NONE) return WEIGHTS_NATIVE;
+    enum weight_code code = weight_code_of_both(a.code, b.code);
+    if (code == WEIGHT_CODE_NONE) return WEIGHTS_NATIVE;
+    a.shift = shift_in(a, code);
+    if (!a.unit || !b.unit || a.shift != shift_in(b, code)) a = weight_format_without_units(a);
+    if (a.unit > b.unit) a.unit = b.unit;
+    a.code = code;
     a.bits = weight_code_bits(a.code);
     a.has_offsets |= b.has_offsets;
     a.rounds_inputs &= b.rounds_inputs;
@@ -33,38 +43,46 @@ static enum status read(const struct matrix_reader *base, uint64_t row, uint64_t
     return from->read(from, row, col, count, out, err);
 }
 
-static void widen_int4(uint8_t *codes, size_t count) { // compilers vectorize this
-    for (size_t i = 0; i < count; i++) codes[i] = (uint8_t)((codes[i] & 15) - 8);
+static void widen_int4(uint8_t *codes, size_t count, uint32_t shift) { // compilers vectorize this
+    uint8_t less = (uint8_t)(8 - shift);
+    for (size_t i = 0; i < count; i++) codes[i] = (uint8_t)((codes[i] & 15) - less);
 }
 
-// Codes of 4 bits become 8. The values of E2M1 are halves, so they are doubled.
-static void widen(enum weight_code code, const struct matrix_codes *out, size_t count,
+// Codes of 4 bits become 8. The values of E2M1 are halves, so they are doubled. A shift of the
+// scale, which an offset has where it is a multiple of a unit, becomes a part of the codes.
+static void widen(const struct matrix_form *form, const struct matrix_codes *out, size_t count,
                   size_t num_groups) {
+    enum weight_code code = form->code;
     const float *values = weight_code_values(code);
     float factor = code == WEIGHT_CODE_E2M1 ? 2.0f : 1.0f;
     if (!values) return;
     if (code == WEIGHT_CODE_INT4) {
-        widen_int4(out->codes, count);
+        widen_int4(out->codes, count, out->scale_multiples ? form->shift : 0);
         return;
     }
     uint8_t wide[16];
     for (int i = 0; i < 16; i++) wide[i] = (uint8_t)(int8_t)(values[i] * factor);
     for (size_t i = 0; i < count; i++) out->codes[i] = wide[out->codes[i] & 15];
-    for (size_t i = 0; i < num_groups; i++) out->scales[i] /= factor;
+    for (size_t i = 0; factor != 1 && i < num_groups; i++) out->scales[i] /= factor;
 }
 
 // Codes as `from` gives them are brought into those of the linear.
 static void convert(const struct matrix_reader *base, const struct matrix_reader *from,
                     size_t count, uint32_t group, const struct matrix_codes *out) {
     size_t num_groups = group ? (count + group - 1) / group : 1;
-    if (from->form.code != base->form.code) widen(from->form.code, out, count, num_groups);
+    size_t num_numbers = out->scale_multiples ? (count + out->unit - 1) / out->unit : num_groups;
+    if (from->form.code != base->form.code) widen(&from->form, out, count, num_numbers);
+    if (!base->form.has_offsets || from->form.has_offsets) return;
     // -0 changes no bit of what it is added to.
-    bool has_none = base->form.has_offsets && !from->form.has_offsets;
-    for (size_t i = 0; has_none && i < num_groups; i++) out->offsets[i] = -0.0f;
+    for (size_t i = 0; i < num_numbers; i++) out->offsets[i] = -0.0f;
+    if (out->offset_multiples) memset(out->offset_multiples, 0, num_groups);
 }
 
 static struct matrix_codes codes_for(const struct matrix_reader *from, struct matrix_codes out) {
-    if (!from->form.has_offsets) out.offsets = NULL;
+    if (!from->form.has_offsets) {
+        out.offsets = NULL;
+        out.offset_multiples = NULL;
+    }
     return out;
 }
 
@@ -102,7 +120,8 @@ static void close_nothing(struct matrix_reader *base) {
 
 static bool suits(const struct matrix_slice *slice, struct weight_format format) {
     return !slice->reader || (slice->reader->form.code == format.code &&
-                              slice->reader->form.has_offsets == format.has_offsets);
+                              slice->reader->form.has_offsets == format.has_offsets &&
+                              (!format.unit || slice->reader->form.shift == format.shift));
 }
 
 enum status code_readers_make(struct code_reader **out, struct matrix_slice *slices, uint32_t count,
@@ -119,6 +138,8 @@ enum status code_readers_make(struct code_reader **out, struct matrix_slice *sli
         struct matrix_form form = from->form;
         form.code = format.code;
         form.has_offsets = format.has_offsets;
+        if (!format.unit) form.unit = 0;
+        form.shift = format.shift;
         readers[i] = (struct code_reader){
             .base = {.read = read,
                      .read_codes = read_codes,

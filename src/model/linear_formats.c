@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "model/code_reader.h"
 #include "model/decoder.h"
@@ -11,7 +12,8 @@ const char *const delta_modules[2] = {"linear_attn.in_proj_qkv", "linear_attn.in
 
 void layer_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *module,
                        const char *suffix) {
-    snprintf(out, WEIGHT_NAME_BYTES, "model.layers.%u.%s%s", layer, module, suffix);
+    int len = snprintf(out, WEIGHT_NAME_BYTES, "model.layers.%u.%s%s", layer, module, suffix);
+    CHECK(len < WEIGHT_NAME_BYTES, "%s", module);
 }
 
 void expert_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *experts,
@@ -65,7 +67,9 @@ static enum status add(const struct finder *f, struct found *found, const char *
 }
 
 static struct weight_format kept(const struct finder *f, const struct found *found) {
-    return f->backend->ops->has_format(f->backend, found->format) ? found->format : WEIGHTS_NATIVE;
+    const struct weight_format floats = weight_format_without_units(found->format);
+    if (f->backend->ops->has_format(f->backend, found->format)) return found->format;
+    return f->backend->ops->has_format(f->backend, floats) ? floats : WEIGHTS_NATIVE;
 }
 
 // Rows of a layer's matrices with the same columns.

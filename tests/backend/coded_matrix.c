@@ -59,10 +59,45 @@ static enum status read_codes(const struct matrix_reader *reader, uint64_t row, 
     memcpy(out->codes, m->codes + row * m->cols + col, count);
     for (size_t i = 0, at = 0; at < count; i++, at = group ? i * group : count) {
         size_t g = (size_t)row * m->groups + group_of(m, col + at);
+        if (out->scale_multiples) {
+            out->scale_multiples[i] = m->scale_multiples[g];
+            if (out->offset_multiples) out->offset_multiples[i] = m->offset_multiples[g];
+            continue;
+        }
         out->scales[i] = m->scales[g];
         if (out->offsets) out->offsets[i] = m->offsets[g];
     }
+    for (size_t i = 0; out->scale_multiples && i * out->unit < count; i++) {
+        size_t u = (size_t)row * m->units + (size_t)(col + i * out->unit) / reader->form.unit;
+        out->scales[i] = m->scale_units[u];
+        if (out->offsets) out->offsets[i] = m->offset_units[u];
+    }
     return OK;
+}
+
+// Random units and multiples, and the scales and offsets that they stand for.
+static void make_units(struct coded *m, uint32_t rows, struct ops_rng *rng) {
+    const struct matrix_form *form = &m->reader.form;
+    m->units = (m->cols + form->unit - 1) / form->unit;
+    size_t num_units = (size_t)rows * m->units, num_groups = (size_t)rows * m->groups;
+    m->scale_units = malloc(num_units * sizeof *m->scale_units);
+    m->offset_units = malloc(num_units * sizeof *m->offset_units);
+    m->scale_multiples = malloc(num_groups);
+    m->offset_multiples = malloc(num_groups);
+    assert_true(m->scale_units && m->offset_units && m->scale_multiples && m->offset_multiples);
+    for (size_t i = 0; i < num_units; i++) {
+        m->scale_units[i] = ldexpf((float)(128 + ops_rng_below(rng, 128)), -20);
+        m->offset_units[i] = ldexpf((float)ops_rng_below(rng, 256) - 128, -16);
+    }
+    for (size_t i = 0; i < num_groups; i++) {
+        size_t row = i / m->groups, col = i % m->groups * form->group;
+        size_t unit = row * m->units + col / form->unit;
+        m->scale_multiples[i] = (int8_t)((int)ops_rng_below(rng, 256) - 128);
+        m->offset_multiples[i] = (int8_t)((int)ops_rng_below(rng, 256) - 128);
+        m->scales[i] = m->scale_units[unit] * m->scale_multiples[i];
+        m->offsets[i] = m->offset_units[unit] * m->offset_multiples[i];
+        m->offsets[i] += (float)form->shift * m->scales[i]; // exact
+    }
 }
 
 struct coded coded_make(uint64_t seed, uint32_t rows, uint32_t cols, struct matrix_form form) {
@@ -87,6 +122,7 @@ struct coded coded_make(uint64_t seed, uint32_t rows, uint32_t cols, struct matr
         if (is_mxfp4) m.scales[i] = ldexpf(1, (int)ops_rng_below(&rng, 5) - 10);
         m.offsets[i] = ldexpf((float)ops_rng_below(&rng, 2048) - 1024, -12);
     }
+    if (form.unit) make_units(&m, rows, &rng);
     return m;
 }
 
@@ -94,4 +130,8 @@ void coded_free(struct coded *m) {
     free(m->codes);
     free(m->scales);
     free(m->offsets);
+    free(m->scale_units);
+    free(m->offset_units);
+    free(m->scale_multiples);
+    free(m->offset_multiples);
 }

@@ -141,8 +141,35 @@ static void check_code(const char *isa, enum weight_code code) {
     for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
         for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
             if (groups[g] == 0 && shapes[i].first_col == 48) continue;
-            struct matrix_form form = {code, groups[g], (g + i) % 2 == 1, false};
+            struct matrix_form form = {
+                .code = code, .group = groups[g], .has_offsets = (g + i) % 2 == 1};
             check_shape(isa, &shapes[i], form, 10 * i + g);
+        }
+    }
+}
+
+// The same with units and multiples in place of floats, as K-quants have: several groups of one
+// line of multiples, a record that is not full, and columns that begin within a unit.
+static void test_units(void **state) {
+    static const struct shape shapes[] = {
+        {{17, 24}, 544, 0, 3},
+        {{20, 5}, 300, 128, 5},
+        {{33, 3}, 256, 32, 9},
+        {{2, 1}, 1100, 0, 40},
+    };
+    static const enum weight_code codes[] = {WEIGHT_CODE_INT4, WEIGHT_CODE_INT8, WEIGHT_CODE_IQ4};
+    static const uint32_t groups[] = {16, 32, 64};
+    for (size_t c = 0; c < ARRAY_LEN(codes); c++) {
+        for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
+            for (size_t i = 0; i < 2 * ARRAY_LEN(shapes); i++) {
+                struct matrix_form form = {.code = codes[c],
+                                           .group = groups[g],
+                                           .has_offsets = i % 2 == 1,
+                                           .unit = 256,
+                                           .shift = i % 2 == 1 && c == 0 ? 8 : 0};
+                assert_true(weight_format_packed(form, shapes[i / 2].first_col).unit != 0);
+                check_shape(*state, &shapes[i / 2], form, 300 + 10 * i + g);
+            }
         }
     }
 }
@@ -158,7 +185,8 @@ static void test_nonfinite_rows(void **state) {
     ops_rng_fill(&rng, bias, OUT);
     for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
         struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
-        const struct matrix_form form = {WEIGHT_CODE_INT4, groups[g], g % 2 == 1, false};
+        const struct matrix_form form = {
+            .code = WEIGHT_CODE_INT4, .group = groups[g], .has_offsets = g % 2 == 1};
         struct coded parts[2];
         for (uint32_t i = 0; i < 2; i++) parts[i] = coded_make(g + i, shape.out[i] + 1, IN, form);
         struct linear *linear =
@@ -193,7 +221,7 @@ static void test_parts_of_a_row(void **state) {
     struct ops_rng rng = ops_rng_of(7);
     ops_rng_fill(&rng, x, IN);
     for (size_t i = 0; i < ARRAY_LEN(groups) && kernels->narrow_spans; i++) {
-        const struct matrix_form form = {WEIGHT_CODE_INT4, groups[i], false, false};
+        const struct matrix_form form = {.code = WEIGHT_CODE_INT4, .group = groups[i]};
         const struct packed_shape shape = packed_shape_of(weight_format_packed(form, 0));
         unsigned char whole[LINES * STRIDE] = {0}, parts[LINES * STRIDE] = {0};
         uint32_t span = spans_chunks(&shape) * PACKED_CHUNK;
@@ -257,6 +285,7 @@ int main(void) {
         {"odd", test_odd, ISA_FLOAT_WEIGHTS},
         {"int8", test_int8, ISA_FLOAT_WEIGHTS},
         {"e4m3", test_e4m3, ISA_FLOAT_WEIGHTS},
+        {"units", test_units, ISA_FLOAT_WEIGHTS},
         {"parts", test_parts_of_a_row, ISA_FLOAT_WEIGHTS},
         {"non-finite rows", test_nonfinite_rows, ISA_FLOAT_WEIGHTS},
     };

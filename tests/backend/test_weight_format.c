@@ -4,7 +4,7 @@
 #include "support/cmocka_all.h"
 
 static uint32_t group_of(uint32_t group, uint64_t first_col) {
-    struct matrix_form form = {WEIGHT_CODE_INT4, group, true, false};
+    struct matrix_form form = {.code = WEIGHT_CODE_INT4, .group = group, .has_offsets = true};
     struct weight_format format = weight_format_packed(form, first_col);
     if (!weight_format_is_packed(format)) return UINT32_MAX;
     assert_int_equal(format.bits, 4);
@@ -25,13 +25,33 @@ static void test_groups(void **state) {
     assert_int_equal(group_of(128, 128), 128);
     assert_int_equal(group_of(128, 96), 32); // a rank's columns begin within a group
     assert_int_equal(group_of(128, 8), UINT32_MAX);
-    struct matrix_form none = {WEIGHT_CODE_NONE, 0, false, false};
+    struct matrix_form none = {.code = WEIGHT_CODE_NONE};
     assert_true(weight_format_is(weight_format_packed(none, 0), WEIGHTS_NATIVE));
+}
+
+static uint32_t unit_of(uint32_t unit, uint32_t group, uint64_t first_col) {
+    struct matrix_form form = {
+        .code = WEIGHT_CODE_INT4, .group = group, .has_offsets = true, .unit = unit, .shift = 8};
+    struct weight_format format = weight_format_packed(form, first_col);
+    assert_int_equal(format.shift, format.unit ? 8 : 0);
+    return format.unit;
+}
+
+static void test_units(void **state) {
+    (void)state;
+    assert_int_equal(unit_of(0, 32, 0), 0);
+    assert_int_equal(unit_of(256, 32, 0), 256);
+    assert_int_equal(unit_of(256, 32, 512), 256);
+    assert_int_equal(unit_of(256, 32, 128), 128); // a rank's columns begin within a unit
+    assert_int_equal(unit_of(256, 32, 96), 32);
+    assert_int_equal(unit_of(256, 16, 48), 0); // no chunk of 32 has one unit
+    assert_int_equal(unit_of(256, 16, 8), 0); // no codes
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

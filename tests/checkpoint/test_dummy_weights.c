@@ -207,7 +207,8 @@ static void test_dummy_codes(void **state) {
         assert_int_equal(take(weights, name, 2, 64, 256, &out, &err), OK);
         uint8_t row[256];
         float scales[8], offsets[8], values[256];
-        const struct matrix_codes got = {row, scales, form.has_offsets ? offsets : NULL};
+        const struct matrix_codes got = {
+            .codes = row, .scales = scales, .offsets = form.has_offsets ? offsets : NULL};
         const struct matrix_reader *reader = out.reader;
         assert_int_equal(reader->read_codes(reader, 5, 0, 256, form.group, &got, &err), OK);
         assert_int_equal(reader->read(reader, 5, 0, 256, values, &err), OK);

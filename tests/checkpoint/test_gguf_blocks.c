@@ -116,6 +116,37 @@ static float value_of(enum weight_code code, uint8_t bits) {
     return values ? values[bits] : (float)(int8_t)bits;
 }
 
+// Units and their multiples, of 256 columns and of fewer, give the scales and offsets of `want`, to
+// the bit, beside the same codes.
+static void check_units(const struct gguf_matrix *matrix, uint64_t row, uint64_t first,
+                        size_t count, uint32_t group, const struct matrix_codes *want) {
+    const struct matrix_form *form = &matrix->base.form;
+    for (uint32_t unit = form->unit; unit >= 32 && unit >= group; unit /= 2) {
+        uint8_t bits[BLOCKS * BLOCK_ELEMENTS_MAX];
+        float scales[64], offsets[64];
+        int8_t multiples[64], offset_multiples[64];
+        const struct matrix_codes codes = {.codes = bits,
+                                           .scales = scales,
+                                           .offsets = form->has_offsets ? offsets : NULL,
+                                           .scale_multiples = multiples,
+                                           .offset_multiples =
+                                               form->has_offsets ? offset_multiples : NULL,
+                                           .unit = unit};
+        if (first % unit) continue;
+        assert_int_equal(
+            matrix->base.read_codes(&matrix->base, row, first, count, group, &codes, NULL), OK);
+        assert_memory_equal(bits, want->codes, count);
+        for (size_t i = 0; i < count / group; i++) {
+            float scale = scales[i * group / unit] * multiples[i];
+            assert_memory_equal(&scale, &want->scales[i], sizeof scale);
+            if (!form->has_offsets) continue;
+            float offset = offsets[i * group / unit] * offset_multiples[i];
+            if (form->shift) offset += (float)form->shift * scale;
+            assert_memory_equal(&offset, &want->offsets[i], sizeof offset);
+        }
+    }
+}
+
 // Codes, scales and offsets of columns [first, first + count) give the decoded elements. An offset
 // that had to be rounded may change the last bit of its own size.
 static void check_codes(const struct gguf_matrix *matrix, uint64_t row, uint64_t first,
@@ -123,9 +154,11 @@ static void check_codes(const struct gguf_matrix *matrix, uint64_t row, uint64_t
     const struct matrix_form *form = &matrix->base.form;
     uint8_t bits[BLOCKS * BLOCK_ELEMENTS_MAX];
     float scales[64], offsets[64];
-    const struct matrix_codes codes = {bits, scales, form->has_offsets ? offsets : NULL};
+    const struct matrix_codes codes = {
+        .codes = bits, .scales = scales, .offsets = form->has_offsets ? offsets : NULL};
     assert_int_equal(matrix->base.read_codes(&matrix->base, row, first, count, group, &codes, NULL),
                      OK);
+    check_units(matrix, row, first, count, group, &codes);
     for (size_t i = 0; i < count; i++) {
         float offset = form->has_offsets ? offsets[i / group] : -0.0f;
         float got = fmaf(value_of(form->code, bits[i]), scales[i / group], offset);
@@ -147,6 +180,8 @@ static void test_codes(void **state) {
         gguf_matrix_init(&matrix);
         assert_non_null(matrix.base.read_codes);
         uint32_t group = matrix.base.form.group;
+        bool is_k = numbers[i] >= 10 && numbers[i] <= 14;
+        assert_int_equal(matrix.base.form.unit, is_k || numbers[i] == 23 ? 256 : 0);
         if (group == 256) group = 128; // the largest that is asked for
         for (; group >= 16; group /= 2) {
             for (size_t first = 0; first < cols; first += group) {
@@ -167,14 +202,16 @@ static void check_rows(const struct gguf_matrix *matrix, size_t first) {
     static uint8_t bits[ROWS][ROW_BLOCKS * BLOCK_ELEMENTS_MAX], want_bits[sizeof bits[0]];
     static float numbers_of[ROWS][2][sizeof bits[0] / GROUP], want[2][sizeof bits[0] / GROUP];
     struct matrix_codes out[ROWS];
-    const struct matrix_codes want_out = {want_bits, want[0], want[1]};
+    const struct matrix_codes want_out = {
+        .codes = want_bits, .scales = want[0], .offsets = want[1]};
     const struct matrix_reader *reader = &matrix->base;
     size_t count = sizeof bits[0] - first;
     memset(bits, 0xff, sizeof bits);
     memset(numbers_of, 0, sizeof numbers_of);
     memset(want, 0, sizeof want);
     for (size_t i = 0; i < ROWS; i++) {
-        out[i] = (struct matrix_codes){bits[i], numbers_of[i][0], numbers_of[i][1]};
+        out[i] = (struct matrix_codes){
+            .codes = bits[i], .scales = numbers_of[i][0], .offsets = numbers_of[i][1]};
     }
     assert_int_equal(reader->read_code_rows(reader, 1, ROWS, first, count, GROUP, out, NULL), OK);
     for (size_t i = 0; i < ROWS; i++) {
@@ -268,6 +305,7 @@ static void test_tiled_columns(void **state) {
         check(type, got, want + 5, cols - 5);
         uint32_t group = matrix.base.form.group;
         assert_int_equal(group != 0, block_codes_of(numbers[i])->form.group <= run);
+        assert_int_equal(matrix.base.form.unit, 0); // heads are shorter than a unit
         for (size_t first = 0; group && first < cols; first += group) {
             check_codes(&matrix, 0, first, cols - first, group, want + first);
         }

@@ -139,7 +139,7 @@ static enum status open_factors(uint64_t num_factors, float *value, float *scale
     if (!status) {
         uint8_t codes[ELEMENTS];
         float scales[ELEMENTS / 16];
-        const struct matrix_codes out = {codes, scales, NULL};
+        const struct matrix_codes out = {.codes = codes, .scales = scales, .offsets = NULL};
         assert_int_equal(set->count, EXPERTS); // the factors are no tensors of the model
         const struct matrix_reader *reader = set->tensors[1]->reader;
         assert_int_equal(reader->read(reader, 0, 0, 1, value, NULL), OK);

@@ -50,8 +50,18 @@ static void read_tensor(const struct tensor *tensor, const uint8_t *data, size_t
     if (!tensor->reader->read_codes) return;
     uint8_t codes[COLUMNS_MAX];
     float scales[COLUMNS_MAX / GROUP], offsets[COLUMNS_MAX / GROUP];
-    const struct matrix_codes out = {codes, scales, offsets};
+    const struct matrix_codes out = {.codes = codes, .scales = scales, .offsets = offsets};
     status = tensor->reader->read_codes(tensor->reader, 0, 0, count, GROUP, &out, NULL);
+    CHECK(!status, "%s", tensor->name);
+    if (!tensor->reader->form.unit) return;
+    int8_t multiples[COLUMNS_MAX / GROUP], offset_multiples[COLUMNS_MAX / GROUP];
+    const struct matrix_codes units = {.codes = codes,
+                                       .scales = scales,
+                                       .offsets = offsets,
+                                       .scale_multiples = multiples,
+                                       .offset_multiples = offset_multiples,
+                                       .unit = tensor->reader->form.unit};
+    status = tensor->reader->read_codes(tensor->reader, 0, 0, count, GROUP, &units, NULL);
     CHECK(!status, "%s", tensor->name);
 }
 

@@ -94,6 +94,8 @@ static enum status read_codes(const struct matrix_reader *reader, uint64_t row, 
                               struct err *err) {
     (void)err;
     for (size_t i = 0; i < count; i++) out->codes[i] = (uint8_t)(row + col + i);
+    if (out->scale_multiples) memset(out->scale_multiples, 3, (count + group - 1) / group);
+    if (out->scale_multiples) group = out->unit;
     for (size_t i = 0; i < (count + group - 1) / group; i++) {
         out->scales[i] = 2.0f + (float)i;
         if (reader->form.has_offsets) out->offsets[i] = -1.0f;
@@ -126,7 +128,8 @@ static void test_codes(void **state) {
         struct scaled_rows rows;
         uint8_t codes[40];
         float scales[3], offsets[3] = {9, 9, 9};
-        const struct matrix_codes out = {codes, scales, has_offsets ? offsets : NULL};
+        const struct matrix_codes out = {
+            .codes = codes, .scales = scales, .offsets = has_offsets ? offsets : NULL};
         scaled_rows_init(&rows, &slice, factor);
         assert_memory_equal(&slice.reader->form, &own.form, sizeof own.form);
         assert_int_equal(slice.reader->read_codes(slice.reader, 1, 0, 40, 16, &out, NULL), OK);
@@ -138,11 +141,39 @@ static void test_codes(void **state) {
     }
 }
 
+// Of units and multiples the units are scaled.
+static void test_units(void **state) {
+    (void)state;
+    const struct matrix_reader own = {
+        .read = read,
+        .read_codes = read_codes,
+        .form = {.code = WEIGHT_CODE_INT8, .group = 16, .has_offsets = true, .unit = 32}};
+    struct matrix_slice slice = {.reader = &own, .first_row = 4, .rows = ROWS, .cols = 64};
+    struct scaled_rows rows;
+    uint8_t codes[64];
+    float scales[3] = {9, 9, 9}, offsets[3] = {9, 9, 9};
+    int8_t multiples[4] = {0}, offset_multiples[4] = {0};
+    const struct matrix_codes out = {.codes = codes,
+                                     .scales = scales,
+                                     .offsets = offsets,
+                                     .scale_multiples = multiples,
+                                     .offset_multiples = offset_multiples,
+                                     .unit = 32};
+    scaled_rows_init(&rows, &slice, factor);
+    assert_int_equal(slice.reader->read_codes(slice.reader, 1, 0, 64, 16, &out, NULL), OK);
+    for (int i = 0; i < 3; i++) {
+        assert_true(scales[i] == (i < 2 ? factor * (2.0f + (float)i) : 9));
+        assert_true(offsets[i] == (i < 2 ? -factor : 9));
+    }
+    for (int i = 0; i < 4; i++) assert_int_equal(multiples[i], 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_elements),
         cmocka_unit_test(test_a_reader),
         cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,8 @@ static bool check_codes(const char *name, const struct matrix_reader *reader, co
     uint32_t group = form.group ? 16 : 0;
     for (uint32_t row = 0; row < OUT; row++) {
         uint32_t col = form.group && row % 2 ? 16 : 0;
-        const struct matrix_codes out = {codes, scales, form.has_offsets ? offsets : NULL};
+        const struct matrix_codes out = {
+            .codes = codes, .scales = scales, .offsets = form.has_offsets ? offsets : NULL};
         if (reader->read_codes(reader, row, col, IN - col, group, &out, &err)) {
             fail_msg("%s: %s", name, err.message);
         }

@@ -245,6 +245,7 @@ static const struct kernel_row rows[] = {
 uint32_t kernel_format_bits(struct weight_format format) {
     uint32_t group = format.group;
     if (weight_format_is(format, WEIGHTS_NATIVE)) return FORMAT_BF16;
+    if (format.unit) return 0;
     bool has_group = !group || (group >= PACKED_GROUP_MIN && CUDA_PACKED_BLOCK % group == 0);
     switch (format.code) {
     case WEIGHT_CODE_E4M3:

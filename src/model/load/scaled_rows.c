@@ -45,9 +45,10 @@ static enum status read_codes(const struct matrix_reader *base, uint64_t row, ui
     const struct matrix_slice *from = &rows->from;
     enum status status = from->reader->read_codes(from->reader, matrix_slice_row(from, row), col,
                                                   count, group, out, err);
-    size_t num_groups = group ? (count + group - 1) / group : 1;
+    if (out->scale_multiples) group = out->unit; // units are multiplied
+    size_t num_scales = group ? (count + group - 1) / group : 1;
     if (status) return status;
-    for (size_t i = 0; i < num_groups; i++) {
+    for (size_t i = 0; i < num_scales; i++) {
         out->scales[i] *= rows->factor;
         if (rows->base.form.has_offsets) out->offsets[i] *= rows->factor;
     }

@@ -383,7 +383,7 @@ static void test_bytes_of_experts(void **state) {
     (void)state;
     enum { LAYERS = 36 };
     const struct experts_shape shape = {128, 2880, 2880, true, false};
-    const struct weight_format mxfp4 = {4, 32, 0, WEIGHT_CODE_E2M1, false, false};
+    const struct weight_format mxfp4 = {.bits = 4, .group = 32, .code = WEIGHT_CODE_E2M1};
     const struct cuda_backend on_h200 = {.info = h200}, on_ampere = {.info = ampere};
     size_t outputs = 128 * 3 * 2880ull, biases = outputs * sizeof(uint16_t);
     size_t packed = cuda_experts_bytes(&on_h200.base, &shape, mxfp4);
@@ -415,11 +415,12 @@ static void test_formats(void **state) {
     assert_int_equal(kernel_format_bits(WEIGHTS_INT8), 0);
 }
 
-static const struct weight_format e4m3_128 = {8, 128, 0, WEIGHT_CODE_E4M3, false, false};
-static const struct weight_format e4m3_rows = {8, 0, 0, WEIGHT_CODE_E4M3, false, false};
-static const struct weight_format int4_128 = {4, 128, 0, WEIGHT_CODE_INT4, true, false};
-static const struct weight_format int8_rows = {8, 0, 0, WEIGHT_CODE_INT8, false, false};
-static const struct weight_format int4_32 = {4, 32, 0, WEIGHT_CODE_INT4, false, false};
+static const struct weight_format e4m3_128 = {.bits = 8, .group = 128, .code = WEIGHT_CODE_E4M3};
+static const struct weight_format e4m3_rows = {.bits = 8, .code = WEIGHT_CODE_E4M3};
+static const struct weight_format int4_128 = {
+    .bits = 4, .group = 128, .code = WEIGHT_CODE_INT4, .has_offsets = true};
+static const struct weight_format int8_rows = {.bits = 8, .code = WEIGHT_CODE_INT8};
+static const struct weight_format int4_32 = {.bits = 4, .group = 32, .code = WEIGHT_CODE_INT4};
 
 static int packed_kernel(struct weight_format format, uint32_t rows, uint32_t features,
                          const struct cuda_device_info *info) {
@@ -434,7 +435,8 @@ static void test_packed_formats(void **state) {
     for (uint32_t group = 16; group <= 128; group *= 2) {
         for (int code = WEIGHT_CODE_INT4; code < WEIGHT_CODE_COUNT; code++) {
             if (code == WEIGHT_CODE_E4M3) continue;
-            other = (struct weight_format){weight_code_bits(code), group, 0, code, false, false};
+            other = (struct weight_format){
+                .bits = weight_code_bits(code), .group = group, .code = code};
             assert_int_equal(kernel_format_bits(other), FORMAT_PACKED);
             other.has_offsets = true;
             assert_int_equal(kernel_format_bits(other),
@@ -485,7 +487,8 @@ static void test_rounded_inputs(void **state) {
     for (uint32_t group = 0; group <= 128; group += 128) {
         uint32_t most = group ? CUDA_E4M3_BATCH_ROWS_OF_BLOCKS : CUDA_E4M3_BATCH_ROWS;
         struct kernel_job job = linear_of(CUDA_FEW_ROWS + 1, 4096, 4096, FEATURE_NORM);
-        job.format = (struct weight_format){8, group, 0, WEIGHT_CODE_E4M3, false, true};
+        job.format = (struct weight_format){
+            .bits = 8, .group = group, .code = WEIGHT_CODE_E4M3, .rounds_inputs = true};
         job.has_plain = true;
         job.has_block_scales = group != 0;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3_BATCH);

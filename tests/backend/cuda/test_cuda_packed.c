@@ -25,37 +25,40 @@ struct packed_case {
 };
 
 static const struct packed_case cases[] = {
-    {{WEIGHT_CODE_E4M3, 128, false, false}, {64, 80}, 512, true},
-    {{WEIGHT_CODE_E4M3, 128, false, false}, {256, 16}, 1024, false},
-    {{WEIGHT_CODE_E4M3, 0, false, false}, {96, 48}, 640, false},
-    {{WEIGHT_CODE_E4M3, 128, false, true}, {256, 128}, 1024, true},
-    {{WEIGHT_CODE_E4M3, 128, false, true}, {80, 128}, 640, false},
-    {{WEIGHT_CODE_E4M3, 0, false, true}, {160, 96}, 512, false},
-    {{WEIGHT_CODE_E4M3, 0, false, true}, {48, 48}, 512, false},
-    {{WEIGHT_CODE_E4M3, 128, false, true}, {128, 128}, 8192, true},
-    {{WEIGHT_CODE_E4M3, 128, false, true}, {8576, 128}, 256, true}, // no block shares its inputs
-    {{WEIGHT_CODE_INT4, 128, false, false}, {128, 128}, 1024, false},
-    {{WEIGHT_CODE_INT4, 128, true, false}, {80, 64}, 512, false},
-    {{WEIGHT_CODE_INT4, 64, true, false}, {64, 80}, 384, false},
-    {{WEIGHT_CODE_INT4, 32, false, false}, {48, 208}, 1152, false},
-    {{WEIGHT_CODE_INT4, 32, true, false}, {64, 80}, 640, false},
-    {{WEIGHT_CODE_INT4, 16, false, false}, {64, 80}, 384, false},
-    {{WEIGHT_CODE_INT4, 16, true, false}, {48, 96}, 512, false},
-    {{WEIGHT_CODE_INT8, 0, false, false}, {96, 48}, 640, false},
-    {{WEIGHT_CODE_INT8, 128, false, false}, {80, 64}, 1024, false},
-    {{WEIGHT_CODE_INT8, 64, false, false}, {64, 64}, 384, false},
-    {{WEIGHT_CODE_INT8, 32, false, false}, {48, 208}, 1152, false},
-    {{WEIGHT_CODE_INT8, 16, false, false}, {64, 80}, 512, false},
-    {{WEIGHT_CODE_INT8, 32, true, false}, {64, 80}, 640, false},
-    {{WEIGHT_CODE_INT8, 16, true, false}, {48, 96}, 384, false},
-    {{WEIGHT_CODE_E2M1, 32, false, false}, {64, 80}, 1024, false},
-    {{WEIGHT_CODE_E2M1, 16, false, false}, {48, 96}, 640, false},
-    {{WEIGHT_CODE_IQ4, 32, false, false}, {64, 80}, 512, false},
-    {{WEIGHT_CODE_IQ3, 32, false, false}, {64, 80}, 512, false},
-    {{WEIGHT_CODE_IQ2, 32, false, false}, {48, 96}, 384, false},
-    {{WEIGHT_CODE_IQ2, 16, false, false}, {64, 80}, 640, false},
-    {{WEIGHT_CODE_ODD, 32, false, false}, {80, 64}, 512, false},
-    {{WEIGHT_CODE_ODD, 16, false, false}, {64, 80}, 384, false},
+    {{.code = WEIGHT_CODE_E4M3, .group = 128}, {64, 80}, 512, true},
+    {{.code = WEIGHT_CODE_E4M3, .group = 128}, {256, 16}, 1024, false},
+    {{.code = WEIGHT_CODE_E4M3}, {96, 48}, 640, false},
+    {{.code = WEIGHT_CODE_E4M3, .group = 128, .rounds_inputs = true}, {256, 128}, 1024, true},
+    {{.code = WEIGHT_CODE_E4M3, .group = 128, .rounds_inputs = true}, {80, 128}, 640, false},
+    {{.code = WEIGHT_CODE_E4M3, .rounds_inputs = true}, {160, 96}, 512, false},
+    {{.code = WEIGHT_CODE_E4M3, .rounds_inputs = true}, {48, 48}, 512, false},
+    {{.code = WEIGHT_CODE_E4M3, .group = 128, .rounds_inputs = true}, {128, 128}, 8192, true},
+    {{.code = WEIGHT_CODE_E4M3, .group = 128, .rounds_inputs = true},
+     {8576, 128},
+     256,
+     true}, // no block shares its inputs
+    {{.code = WEIGHT_CODE_INT4, .group = 128}, {128, 128}, 1024, false},
+    {{.code = WEIGHT_CODE_INT4, .group = 128, .has_offsets = true}, {80, 64}, 512, false},
+    {{.code = WEIGHT_CODE_INT4, .group = 64, .has_offsets = true}, {64, 80}, 384, false},
+    {{.code = WEIGHT_CODE_INT4, .group = 32}, {48, 208}, 1152, false},
+    {{.code = WEIGHT_CODE_INT4, .group = 32, .has_offsets = true}, {64, 80}, 640, false},
+    {{.code = WEIGHT_CODE_INT4, .group = 16}, {64, 80}, 384, false},
+    {{.code = WEIGHT_CODE_INT4, .group = 16, .has_offsets = true}, {48, 96}, 512, false},
+    {{.code = WEIGHT_CODE_INT8}, {96, 48}, 640, false},
+    {{.code = WEIGHT_CODE_INT8, .group = 128}, {80, 64}, 1024, false},
+    {{.code = WEIGHT_CODE_INT8, .group = 64}, {64, 64}, 384, false},
+    {{.code = WEIGHT_CODE_INT8, .group = 32}, {48, 208}, 1152, false},
+    {{.code = WEIGHT_CODE_INT8, .group = 16}, {64, 80}, 512, false},
+    {{.code = WEIGHT_CODE_INT8, .group = 32, .has_offsets = true}, {64, 80}, 640, false},
+    {{.code = WEIGHT_CODE_INT8, .group = 16, .has_offsets = true}, {48, 96}, 384, false},
+    {{.code = WEIGHT_CODE_E2M1, .group = 32}, {64, 80}, 1024, false},
+    {{.code = WEIGHT_CODE_E2M1, .group = 16}, {48, 96}, 640, false},
+    {{.code = WEIGHT_CODE_IQ4, .group = 32}, {64, 80}, 512, false},
+    {{.code = WEIGHT_CODE_IQ3, .group = 32}, {64, 80}, 512, false},
+    {{.code = WEIGHT_CODE_IQ2, .group = 32}, {48, 96}, 384, false},
+    {{.code = WEIGHT_CODE_IQ2, .group = 16}, {64, 80}, 640, false},
+    {{.code = WEIGHT_CODE_ODD, .group = 32}, {80, 64}, 512, false},
+    {{.code = WEIGHT_CODE_ODD, .group = 16}, {64, 80}, 384, false},
 };
 
 static bool keeps_plain = true; // codes as plain rows
@@ -348,11 +351,11 @@ static void test_reader(void **state) {
     struct backend *b = pair->device;
     if (!b->fusion || !b->fusion->project_in) skip();
     const struct packed_case wide[] = {
-        {{WEIGHT_CODE_E4M3, 128, false, true}, {512, 512}, 256, true},
-        {{WEIGHT_CODE_E4M3, 0, false, true}, {512, 512}, 256, false}};
+        {{.code = WEIGHT_CODE_E4M3, .group = 128, .rounds_inputs = true}, {512, 512}, 256, true},
+        {{.code = WEIGHT_CODE_E4M3, .rounds_inputs = true}, {512, 512}, 256, false}};
     const struct packed_case back[] = {
-        {{WEIGHT_CODE_E4M3, 128, false, true}, {128, 128}, 512, true},
-        {{WEIGHT_CODE_E4M3, 0, false, true}, {128, 128}, 512, false}};
+        {{.code = WEIGHT_CODE_E4M3, .group = 128, .rounds_inputs = true}, {128, 128}, 512, true},
+        {{.code = WEIGHT_CODE_E4M3, .rounds_inputs = true}, {128, 128}, 512, false}};
     for (size_t i = 0; i < ARRAY_LEN(wide); i++) {
         struct packed_linear up = packed_make(b, &wide[i], 7), down = packed_make(b, &back[i], 8);
         for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {

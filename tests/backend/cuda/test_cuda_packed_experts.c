@@ -25,29 +25,29 @@ struct packed_case {
 };
 
 static const struct packed_case cases[] = {
-    {{WEIGHT_CODE_E2M1, 32, false, false}, 160, 96, true, false},
-    {{WEIGHT_CODE_E2M1, 32, false, false}, 384, 256, false, false},
-    {{WEIGHT_CODE_E2M1, 16, false, false}, 144, 48, true, false},
-    {{WEIGHT_CODE_E4M3, 128, false, false}, 256, 192, false, true},
-    {{WEIGHT_CODE_E4M3, 0, false, false}, 200, 72, true, false},
-    {{WEIGHT_CODE_INT4, 128, false, false}, 256, 128, false, false},
-    {{WEIGHT_CODE_INT4, 64, true, false}, 192, 320, true, false},
-    {{WEIGHT_CODE_INT4, 32, false, false}, 160, 96, false, true},
-    {{WEIGHT_CODE_INT4, 32, true, false}, 96, 160, true, false},
-    {{WEIGHT_CODE_INT4, 16, true, false}, 144, 80, false, false},
-    {{WEIGHT_CODE_INT8, 0, false, false}, 136, 264, false, false},
-    {{WEIGHT_CODE_INT8, 128, false, false}, 128, 256, true, false},
-    {{WEIGHT_CODE_INT8, 32, false, false}, 96, 160, false, false},
-    {{WEIGHT_CODE_INT8, 32, true, false}, 160, 96, true, false},
-    {{WEIGHT_CODE_INT8, 16, true, false}, 80, 144, false, false},
-    {{WEIGHT_CODE_IQ4, 32, false, false}, 224, 32, true, false},
-    {{WEIGHT_CODE_IQ3, 32, false, false}, 96, 160, false, false},
-    {{WEIGHT_CODE_IQ2, 16, false, false}, 144, 80, true, false},
-    {{WEIGHT_CODE_ODD, 32, false, false}, 160, 96, true, false},
+    {{.code = WEIGHT_CODE_E2M1, .group = 32}, 160, 96, true, false},
+    {{.code = WEIGHT_CODE_E2M1, .group = 32}, 384, 256, false, false},
+    {{.code = WEIGHT_CODE_E2M1, .group = 16}, 144, 48, true, false},
+    {{.code = WEIGHT_CODE_E4M3, .group = 128}, 256, 192, false, true},
+    {{.code = WEIGHT_CODE_E4M3}, 200, 72, true, false},
+    {{.code = WEIGHT_CODE_INT4, .group = 128}, 256, 128, false, false},
+    {{.code = WEIGHT_CODE_INT4, .group = 64, .has_offsets = true}, 192, 320, true, false},
+    {{.code = WEIGHT_CODE_INT4, .group = 32}, 160, 96, false, true},
+    {{.code = WEIGHT_CODE_INT4, .group = 32, .has_offsets = true}, 96, 160, true, false},
+    {{.code = WEIGHT_CODE_INT4, .group = 16, .has_offsets = true}, 144, 80, false, false},
+    {{.code = WEIGHT_CODE_INT8}, 136, 264, false, false},
+    {{.code = WEIGHT_CODE_INT8, .group = 128}, 128, 256, true, false},
+    {{.code = WEIGHT_CODE_INT8, .group = 32}, 96, 160, false, false},
+    {{.code = WEIGHT_CODE_INT8, .group = 32, .has_offsets = true}, 160, 96, true, false},
+    {{.code = WEIGHT_CODE_INT8, .group = 16, .has_offsets = true}, 80, 144, false, false},
+    {{.code = WEIGHT_CODE_IQ4, .group = 32}, 224, 32, true, false},
+    {{.code = WEIGHT_CODE_IQ3, .group = 32}, 96, 160, false, false},
+    {{.code = WEIGHT_CODE_IQ2, .group = 16}, 144, 80, true, false},
+    {{.code = WEIGHT_CODE_ODD, .group = 32}, 160, 96, true, false},
     // So many outputs that warps of the first product of few tokens have units of their own.
-    {{WEIGHT_CODE_E2M1, 32, false, false}, 192, 2880, true, false},
-    {{WEIGHT_CODE_E4M3, 0, false, false}, 136, 2880, false, false},
-    {{WEIGHT_CODE_INT4, 128, false, false}, 256, 2880, true, false},
+    {{.code = WEIGHT_CODE_E2M1, .group = 32}, 192, 2880, true, false},
+    {{.code = WEIGHT_CODE_E4M3}, 136, 2880, false, false},
+    {{.code = WEIGHT_CODE_INT4, .group = 128}, 256, 2880, true, false},
 };
 
 // Experts on the device, and what they stand for.
@@ -258,7 +258,7 @@ static void test_bytes(void **state) {
     struct backend *backend = ((const struct device_pair *)*state)->device;
     const struct experts_shape shape = {EXPERTS, 160, 96, true, false};
     const struct weight_format format =
-        weight_format_packed((struct matrix_form){WEIGHT_CODE_E2M1, 32, false, false}, 0);
+        weight_format_packed((struct matrix_form){.code = WEIGHT_CODE_E2M1, .group = 32}, 0);
     size_t codes = (2 * 96 * 256 + 160 * 128) * 17 / 32, biases = (2 * 96 + 160) * 2;
     size_t bytes = backend->moe->experts_bytes(backend, &shape, format);
     if (bytes == backend->moe->experts_bytes(backend, &shape, WEIGHTS_NATIVE)) {

@@ -67,8 +67,9 @@ enum status cuda_copy_codes(struct cuda_backend *cuda, void *dev, const struct m
         size_t at = (size_t)r * rows->num_groups;
         uint8_t *codes = (uint8_t *)dev + (size_t)r * rows->row_codes;
         memset(codes + slice->cols, 0, rows->row_codes - slice->cols);
-        const struct matrix_codes to = {codes, rows->scales + at,
-                                        rows->offsets ? rows->offsets + at : NULL};
+        const struct matrix_codes to = {.codes = codes,
+                                        .scales = rows->scales + at,
+                                        .offsets = rows->offsets ? rows->offsets + at : NULL};
         enum status status =
             slice->reader->read_codes(slice->reader, slice->first_row + r, slice->first_col,
                                       slice->cols, rows->group, &to, err);
@@ -211,8 +212,11 @@ static void check_cols(struct matrix_form form, uint32_t cols, uint32_t group, u
         parts[i] =
             (struct made){{.read_codes = read_codes, .form = form}, i, shared_rows, extra, 1};
     }
-    const struct weight_format format = {
-        weight_code_bits(form.code), group, 0, form.code, form.has_offsets, form.rounds_inputs};
+    const struct weight_format format = {.bits = weight_code_bits(form.code),
+                                         .group = group,
+                                         .code = form.code,
+                                         .has_offsets = form.has_offsets,
+                                         .rounds_inputs = form.rounds_inputs};
     if (load(&cuda, parts, cols, format, &linear, &err)) fail_msg("%s", err.message);
     assert_int_equal(linear.shares_scales, is_shared);
     assert_int_equal(cuda.unpacked_bytes, (OUT0 + OUT1) * linear.in * sizeof(uint16_t));
@@ -241,20 +245,22 @@ static void check(struct matrix_form form, uint32_t group, uint32_t shared_rows,
 
 static void test_e4m3(void **state) {
     (void)state;
-    check((struct matrix_form){WEIGHT_CODE_E4M3, 0, false, false}, 0, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_E4M3, 128, false, false}, 128, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_E4M3}, 0, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_E4M3, .group = 128}, 128, 1, false);
     // The rows of a tile begin at 3, so blocks of 16 rows end within one.
-    check((struct matrix_form){WEIGHT_CODE_E4M3, 128, false, false}, 128, 16, false);
-    check((struct matrix_form){WEIGHT_CODE_E4M3, 128, false, false}, 128, 1000, true);
+    check((struct matrix_form){.code = WEIGHT_CODE_E4M3, .group = 128}, 128, 16, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_E4M3, .group = 128}, 128, 1000, true);
 }
 
 // Loads a linear whose two parts have the scales of these seeds, one for all rows.
 static struct linear load_e4m3(bool rounds_inputs, uint32_t first_seed, uint32_t second_seed) {
     struct cuda_backend cuda = {0};
-    const struct matrix_form form = {WEIGHT_CODE_E4M3, 128, false, rounds_inputs};
+    const struct matrix_form form = {
+        .code = WEIGHT_CODE_E4M3, .group = 128, .rounds_inputs = rounds_inputs};
     struct made parts[2] = {{{.read_codes = read_codes, .form = form}, first_seed, 1000, 0, 1},
                             {{.read_codes = read_codes, .form = form}, second_seed, 1000, 0, 1}};
-    const struct weight_format format = {8, 128, 0, WEIGHT_CODE_E4M3, false, rounds_inputs};
+    const struct weight_format format = {
+        .bits = 8, .group = 128, .code = WEIGHT_CODE_E4M3, .rounds_inputs = rounds_inputs};
     struct linear linear;
     struct err err = {0};
     if (load(&cuda, parts, IN, format, &linear, &err)) fail_msg("%s", err.message);
@@ -281,51 +287,60 @@ static void test_scales_of_blocks(void **state) {
 static void test_int4(void **state) {
     (void)state;
     for (uint32_t group = 16; group <= 128; group *= 2) {
-        check((struct matrix_form){WEIGHT_CODE_INT4, group, false, false}, group, 1, false);
-        check((struct matrix_form){WEIGHT_CODE_INT4, group, true, false}, group, 1, false);
+        check((struct matrix_form){.code = WEIGHT_CODE_INT4, .group = group}, group, 1, false);
+        check((struct matrix_form){.code = WEIGHT_CODE_INT4, .group = group, .has_offsets = true},
+              group, 1, false);
     }
     // A group of the linear is a part of the checkpoint's, or the checkpoint has one for a row.
-    check((struct matrix_form){WEIGHT_CODE_INT4, 128, true, false}, 32, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_INT4, 0, true, false}, 0, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_INT4, 0, true, false}, 64, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_INT4, .group = 128, .has_offsets = true}, 32, 1,
+          false);
+    check((struct matrix_form){.code = WEIGHT_CODE_INT4, .has_offsets = true}, 0, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_INT4, .has_offsets = true}, 64, 1, false);
 }
 
 // Offsets of small groups are floats.
 static void test_minima(void **state) {
     (void)state;
-    check_with((struct matrix_form){WEIGHT_CODE_INT4, 32, true, false}, 32, 1, false, 0.5f);
-    check_with((struct matrix_form){WEIGHT_CODE_INT4, 16, true, false}, 16, 1, false, 0.25f);
-    check_with((struct matrix_form){WEIGHT_CODE_INT8, 32, true, false}, 32, 1, false, 0.25f);
-    check_with((struct matrix_form){WEIGHT_CODE_INT8, 16, true, false}, 16, 1, false, 0.25f);
+    check_with((struct matrix_form){.code = WEIGHT_CODE_INT4, .group = 32, .has_offsets = true}, 32,
+               1, false, 0.5f);
+    check_with((struct matrix_form){.code = WEIGHT_CODE_INT4, .group = 16, .has_offsets = true}, 16,
+               1, false, 0.25f);
+    check_with((struct matrix_form){.code = WEIGHT_CODE_INT8, .group = 32, .has_offsets = true}, 32,
+               1, false, 0.25f);
+    check_with((struct matrix_form){.code = WEIGHT_CODE_INT8, .group = 16, .has_offsets = true}, 16,
+               1, false, 0.25f);
     // Each group is kept as groups of 32.
-    check_with((struct matrix_form){WEIGHT_CODE_INT8, 128, true, false}, 128, 1, false, 0.25f);
-    check_with((struct matrix_form){WEIGHT_CODE_INT8, 0, true, false}, 0, 1, false, 0.25f);
+    check_with((struct matrix_form){.code = WEIGHT_CODE_INT8, .group = 128, .has_offsets = true},
+               128, 1, false, 0.25f);
+    check_with((struct matrix_form){.code = WEIGHT_CODE_INT8, .has_offsets = true}, 0, 1, false,
+               0.25f);
 }
 
 static void test_int8_and_e2m1(void **state) {
     (void)state;
-    check((struct matrix_form){WEIGHT_CODE_INT8, 0, false, false}, 0, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_INT8, 128, false, false}, 128, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_INT8, 64, false, false}, 64, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_INT8, 32, false, false}, 32, 1000, false);
-    check((struct matrix_form){WEIGHT_CODE_INT8, 16, false, false}, 16, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_E2M1, 32, false, false}, 32, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_E2M1, 16, false, false}, 16, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_INT4, 16, false, false}, 16, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_ODD, 32, false, false}, 32, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_ODD, 16, false, false}, 16, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_ODD, 128, false, false}, 128, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_INT8}, 0, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_INT8, .group = 128}, 128, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_INT8, .group = 64}, 64, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_INT8, .group = 32}, 32, 1000, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_INT8, .group = 16}, 16, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_E2M1, .group = 32}, 32, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_E2M1, .group = 16}, 16, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_INT4, .group = 16}, 16, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_ODD, .group = 32}, 32, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_ODD, .group = 16}, 16, 1, false);
+    check((struct matrix_form){.code = WEIGHT_CODE_ODD, .group = 128}, 128, 1, false);
 }
 
 static void test_offsets_between_codes(void **state) {
     (void)state;
     struct cuda_backend cuda = {0};
-    const struct matrix_form form = {WEIGHT_CODE_INT4, 128, true, false};
+    const struct matrix_form form = {.code = WEIGHT_CODE_INT4, .group = 128, .has_offsets = true};
     struct made parts[2] = {{{.read_codes = read_codes, .form = form}, 1, 1, 0, 1},
                             {{.read_codes = read_codes, .form = form}, 2, 1, 0.5f, 1}};
     struct linear linear;
     struct err err = {0};
-    const struct weight_format format = {4, 128, 0, WEIGHT_CODE_INT4, true, false};
+    const struct weight_format format = {
+        .bits = 4, .group = 128, .code = WEIGHT_CODE_INT4, .has_offsets = true};
     assert_int_equal(load(&cuda, parts, IN, format, &linear, &err), ERR_UNSUPPORTED);
     assert_string_equal(err.message,
                         "device cuda: an offset of 4-bit weights is no multiple of its scale");
@@ -336,18 +351,20 @@ static void test_offsets_between_codes(void **state) {
 // Experts have them.
 static void test_columns_that_are_missing(void **state) {
     (void)state;
-    check_cols((struct matrix_form){WEIGHT_CODE_E2M1, 32, false, false}, 352, 32, 1, false, 0);
-    check_cols((struct matrix_form){WEIGHT_CODE_INT4, 128, true, false}, 264, 128, 1, false, 0);
-    check_cols((struct matrix_form){WEIGHT_CODE_E4M3, 128, false, false}, 200, 128, 1000, true, 0);
-    check_cols((struct matrix_form){WEIGHT_CODE_E4M3, 128, false, false}, 200, 128, 1, false, 0);
-    check_cols((struct matrix_form){WEIGHT_CODE_INT8, 0, false, false}, 200, 0, 1, false, 0);
+    check_cols((struct matrix_form){.code = WEIGHT_CODE_E2M1, .group = 32}, 352, 32, 1, false, 0);
+    check_cols((struct matrix_form){.code = WEIGHT_CODE_INT4, .group = 128, .has_offsets = true},
+               264, 128, 1, false, 0);
+    check_cols((struct matrix_form){.code = WEIGHT_CODE_E4M3, .group = 128}, 200, 128, 1000, true,
+               0);
+    check_cols((struct matrix_form){.code = WEIGHT_CODE_E4M3, .group = 128}, 200, 128, 1, false, 0);
+    check_cols((struct matrix_form){.code = WEIGHT_CODE_INT8}, 200, 0, 1, false, 0);
 }
 
 static void test_scales_that_are_no_powers(void **state) {
     (void)state;
     const float factors[] = {1.5f, -1, 0};
-    const struct matrix_form form = {WEIGHT_CODE_E2M1, 32, false, false};
-    const struct weight_format format = {4, 32, 0, WEIGHT_CODE_E2M1, false, false};
+    const struct matrix_form form = {.code = WEIGHT_CODE_E2M1, .group = 32};
+    const struct weight_format format = {.bits = 4, .group = 32, .code = WEIGHT_CODE_E2M1};
     for (size_t i = 0; i < ARRAY_LEN(factors); i++) {
         struct cuda_backend cuda = {0};
         struct made parts[2] = {{{.read_codes = read_codes, .form = form}, 1, 1, 0, 1},
@@ -363,7 +380,7 @@ static void test_scales_that_are_no_powers(void **state) {
 
 static void test_shapes_that_are_not_packed(void **state) {
     (void)state;
-    const struct weight_format format = {4, 0, 0, WEIGHT_CODE_INT4, false, false};
+    const struct weight_format format = {.bits = 4, .code = WEIGHT_CODE_INT4};
     assert_int_equal(cuda_packed_kept(format, 64, 128).group, 128);
     assert_int_equal(cuda_packed_kept(format, 60, 128).code, WEIGHT_CODE_NONE);
     assert_int_equal(cuda_packed_kept(format, 64, 96).code, WEIGHT_CODE_NONE);
@@ -371,16 +388,17 @@ static void test_shapes_that_are_not_packed(void **state) {
     assert_int_equal(cuda_packed_scratch_bytes(60, 128, format), 0);
     assert_int_equal(cuda_packed_scratch_bytes(64, 128, WEIGHTS_NATIVE), 0);
     assert_int_equal(cuda_packed_bytes(format, 64, 256), 64 * 256 / 2 + 64 * 4);
-    const struct weight_format minima = {4, 32, 0, WEIGHT_CODE_INT4, true, false};
+    const struct weight_format minima = {
+        .bits = 4, .group = 32, .code = WEIGHT_CODE_INT4, .has_offsets = true};
     assert_int_equal(cuda_packed_bytes(minima, 64, 256), 64 * 256 / 2 + 64 * 8 * 8);
-    const struct weight_format levels = {4, 32, 0, WEIGHT_CODE_IQ4, false, false};
+    const struct weight_format levels = {.bits = 4, .group = 32, .code = WEIGHT_CODE_IQ4};
     assert_int_equal(cuda_packed_kept(levels, 64, 128).code, WEIGHT_CODE_INT8);
     assert_int_equal(cuda_packed_kept(levels, 64, 128).bits, 8);
-    const struct weight_format odd = {4, 16, 0, WEIGHT_CODE_ODD, false, false};
+    const struct weight_format odd = {.bits = 4, .group = 16, .code = WEIGHT_CODE_ODD};
     assert_int_equal(cuda_packed_kept(odd, 64, 128).code, WEIGHT_CODE_INT4);
     assert_int_equal(cuda_packed_kept(odd, 64, 128).group, 16);
     assert_true(cuda_packed_kept(odd, 64, 128).has_offsets);
-    const struct weight_format mxfp4 = {4, 32, 0, WEIGHT_CODE_E2M1, false, false};
+    const struct weight_format mxfp4 = {.bits = 4, .group = 32, .code = WEIGHT_CODE_E2M1};
     assert_int_equal(cuda_packed_bytes(mxfp4, 64, 256), 64 * 256 / 32 * 17);
 }
 

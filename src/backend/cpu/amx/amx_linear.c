@@ -160,7 +160,9 @@ static ALWAYS_INLINE void multiply(const struct slice *slice, const struct panel
 static ALWAYS_INLINE __m512 scales_of(const struct blocks *blocks, uint32_t block, uint32_t chunk) {
     const struct linear_item *item = blocks->item;
     const unsigned char *w = item->weights + (blocks->first + block) * item->block_bytes;
-    struct packed_chunk packed = packed_chunk_of(item->packed, w, chunk);
+    struct packed_chunk packed;
+    packed_chunk_init(&packed);
+    packed_chunk_at(item->packed, w, chunk, &packed);
     return avx512_group_scales(unpack_kind_of(item->packed->code), packed.scales[0]);
 }
 
@@ -247,8 +249,10 @@ static ALWAYS_INLINE void use_weights(const struct blocks *blocks, uint32_t chun
         if (is_packed) {
             unsigned char *out = blocks->unpacked + (size_t)b * SLICE_CHUNKS * TILE_BYTES;
             slice->weights[b] = out;
+            struct packed_chunk from;
+            packed_chunk_init(&from);
             for (uint32_t c = 0; c < slice->num_chunks; c++, out += TILE_BYTES) {
-                struct packed_chunk from = packed_chunk_of(item->packed, w, chunk + c);
+                packed_chunk_at(item->packed, w, chunk + c, &from);
                 if (blocks->unscaled) {
                     avx512_unpack_values(&from, item->packed->code, out);
                 } else {

@@ -5,6 +5,7 @@
 #include "backend/cpu/amx/amx_linear.h"
 #include "backend/cpu/avx512/avx512_dots.h"
 #include "backend/cpu/avx512/avx512_pairs.h"
+#include "backend/cpu/linear/packed_fetch.h"
 
 enum {
     BLOCKS_MAX = 4,
@@ -92,16 +93,13 @@ static ALWAYS_INLINE void add_rounded_half(const struct packed_chunk *chunk, uin
 
 static ALWAYS_INLINE void add_packed_chunk(const struct few *few, uint32_t c, enum unpack_kind kind,
                                            bool unscaled, uint32_t rows, uint32_t blocks,
+                                           struct packed_chunk chunk[BLOCKS_MAX],
                                            float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
                                            struct sums sums[AMX_LINEAR_FEW_ROWS][BLOCKS_MAX]) {
     const struct packed_shape *shape = few->dots->packed;
-    struct packed_chunk chunk[BLOCKS_MAX];
     UNROLL for (uint32_t b = 0; b < blocks; b++) {
-        chunk[b] = packed_chunk_of(shape, few->weights + b * few->dots->block_bytes, c);
-        for (uint32_t at = 0; at < shape->chunk_bytes; at += CHUNK_BYTES) {
-            const unsigned char *ahead = chunk[b].codes + at + AVX512_DOTS_AHEAD;
-            _mm_prefetch((const void *)ahead, _MM_HINT_T0);
-        }
+        packed_chunk_at(shape, few->weights + b * few->dots->block_bytes, c, &chunk[b]);
+        packed_fetch(shape, c, chunk[b].codes, kind == UNPACK_4BIT ? 256 : 512, AVX512_DOTS_AHEAD);
     }
     for (uint32_t half = 0; half < 2; half++) {
         UNROLL for (uint32_t b = 0; b < blocks; b++) {
@@ -129,6 +127,7 @@ static ALWAYS_INLINE void add_packed_chunk(const struct few *few, uint32_t c, en
 
 static ALWAYS_INLINE void add_chunk(const struct few *few, uint32_t c, enum unpack_kind kind,
                                     bool unscaled, uint32_t rows, uint32_t blocks,
+                                    struct packed_chunk chunk[BLOCKS_MAX],
                                     float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
                                     struct sums sums[AMX_LINEAR_FEW_ROWS][BLOCKS_MAX]) {
     UNROLL for (uint32_t r = 0; r < rows; r++) {
@@ -136,7 +135,7 @@ static ALWAYS_INLINE void add_chunk(const struct few *few, uint32_t c, enum unpa
             sums[r][b].first = sums[r][b].second = _mm512_setzero_ps();
         }
     }
-    add_packed_chunk(few, c, kind, unscaled, rows, blocks, x, sums);
+    add_packed_chunk(few, c, kind, unscaled, rows, blocks, chunk, x, sums);
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t b = 0; b < blocks; b++) {
             struct sums *s = &sums[r][b];
@@ -156,10 +155,12 @@ static ALWAYS_INLINE void few_group(const struct few *few, enum unpack_kind kind
         }
     }
     const unsigned char *from = dots->x;
+    struct packed_chunk chunk[BLOCKS_MAX];
+    UNROLL for (uint32_t b = 0; b < blocks; b++) packed_chunk_init(&chunk[b]);
     for (uint32_t c = 0; c < dots->chunks; c++, from += dots->x_stride) {
         float x[AMX_LINEAR_FEW_ROWS][NUMBERS];
         widen_x(from, rows, x);
-        add_chunk(few, c, kind, unscaled, rows, blocks, x, sums);
+        add_chunk(few, c, kind, unscaled, rows, blocks, chunk, x, sums);
     }
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t b = 0; b < blocks; b++) {

@@ -124,7 +124,9 @@ static ALWAYS_INLINE void add_scaled(const struct slice *slice, const struct pan
                                      bool has_offsets) {
     const struct linear_item *item = slice->item;
     const unsigned char *w = item->weights + (slice->block + block) * item->block_bytes;
-    const struct packed_chunk packed = packed_chunk_of(item->packed, w, chunk);
+    struct packed_chunk packed;
+    packed_chunk_init(&packed);
+    packed_chunk_at(item->packed, w, chunk, &packed);
     const unsigned char *heads =
         panel->x + span_head_at(item->chunks, chunk / slice->span, panel->stride);
     const __m512 scale = _mm512_loadu_ps(packed.scales[0]);

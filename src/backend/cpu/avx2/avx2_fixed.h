@@ -10,6 +10,7 @@
 
 #include "backend/cpu/avx2/avx2.h"
 #include "backend/cpu/linear/fixed_run.h"
+#include "backend/cpu/linear/packed_fetch.h"
 
 enum {
     AVX2_FIXED_ROWS_MAX = 4,
@@ -232,12 +233,6 @@ static ALWAYS_INLINE __m256 fixed_chunk_sum(struct avx2_fixed_kind kind,
         fixed_group_sum(kind, levels, sums->of[1][row][part], head->totals[1], chunk, 1, part));
 }
 
-static ALWAYS_INLINE void fixed_fetch(const unsigned char *codes, bool is_4bit) {
-    const unsigned char *ahead = codes + AVX2_FIXED_AHEAD_BYTES;
-    const unsigned char *end = ahead + (is_4bit ? 5 : 9) * 64;
-    for (; ahead < end; ahead += 64) _mm_prefetch((const void *)ahead, _MM_HINT_T0);
-}
-
 static ALWAYS_INLINE void fixed_rows(const struct avx2_fixed_products *products,
                                      struct avx2_fixed_kind kind,
                                      const struct avx2_fixed_levels *levels,
@@ -249,11 +244,13 @@ static ALWAYS_INLINE void fixed_rows(const struct avx2_fixed_products *products,
         sums[r][0] = _mm256_loadu_ps(run->start);
         sums[r][1] = _mm256_loadu_ps(run->start + HALF);
     }
+    struct packed_chunk chunk;
+    packed_chunk_init(&chunk);
     for (uint32_t c = 0; c < chunks; c++) {
-        const struct packed_chunk chunk = packed_chunk_of(shape, run->weights, c);
+        packed_chunk_at(shape, run->weights, c, &chunk);
         const unsigned char *heads = run->x + fixed_head_at(chunks, c, run->stride);
         struct avx2_fixed_sums own;
-        fixed_fetch(chunk.codes, kind.is_4bit);
+        packed_fetch(shape, c, chunk.codes, kind.is_4bit ? 256 : 512, AVX2_FIXED_AHEAD_BYTES);
         fixed_products_of(products, kind, levels, chunk.codes, run->x + c * run->stride, rows,
                           &own);
         UNROLL for (uint32_t r = 0; r < rows; r++) {

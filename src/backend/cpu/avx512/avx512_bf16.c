@@ -4,6 +4,7 @@
 #include "backend/cpu/avx512/avx512.h"
 #include "backend/cpu/avx512/avx512_dots.h"
 #include "backend/cpu/avx512/avx512_pairs.h"
+#include "backend/cpu/linear/packed_fetch.h"
 
 enum { PACKED_BLOCKS_MAX = 4 };
 
@@ -75,14 +76,13 @@ static ALWAYS_INLINE void packed_group(const struct linear_dots *dots, uint32_t 
             acc[r][b] = unscaled ? _mm512_setzero_si512() : _mm512_castps_si512(total[r][b]);
         }
     }
+    struct packed_chunk chunk[PACKED_BLOCKS_MAX];
+    UNROLL for (uint32_t b = 0; b < blocks; b++) packed_chunk_init(&chunk[b]);
     for (uint32_t c = 0; c < dots->chunks; c++, x += dots->x_stride) {
-        struct packed_chunk chunk[PACKED_BLOCKS_MAX];
         UNROLL for (uint32_t b = 0; b < blocks; b++) {
-            chunk[b] = packed_chunk_of(shape, w + b * dots->block_bytes, c);
-            for (uint32_t at = 0; at < shape->chunk_bytes; at += CHUNK_BYTES) {
-                const unsigned char *ahead = chunk[b].codes + at + AVX512_DOTS_AHEAD;
-                _mm_prefetch((const void *)ahead, _MM_HINT_T0);
-            }
+            packed_chunk_at(shape, w + b * dots->block_bytes, c, &chunk[b]);
+            packed_fetch(shape, c, chunk[b].codes, kind == UNPACK_4BIT ? 256 : 512,
+                         AVX512_DOTS_AHEAD);
         }
         for (uint32_t half = 0; half < 2; half++) {
             UNROLL for (uint32_t b = 0; b < blocks; b++) {
@@ -201,8 +201,9 @@ static ALWAYS_INLINE void values_group(const struct linear_dots *dots, uint32_t 
         is_end = ends_group(shape, chunk, dots->depth_chunks);
         if (!is_end) continue;
         UNROLL for (uint32_t b = 0; b < blocks; b++) {
-            struct packed_chunk from =
-                packed_chunk_of(shape, packed + b * dots->packed_block_bytes, chunk);
+            struct packed_chunk from;
+            packed_chunk_init(&from);
+            packed_chunk_at(shape, packed + b * dots->packed_block_bytes, chunk, &from);
             UNROLL for (uint32_t r = 0; r < rows; r++) {
                 end_group(from.scales[0], &acc[r][b], &total[r][b]);
             }

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/avx512/avx512.h"
 #include "backend/cpu/linear/fixed_run.h"
+#include "backend/cpu/linear/packed_fetch.h"
 
 enum {
     ROWS_MAX = 8,
@@ -160,15 +161,13 @@ static ALWAYS_INLINE void run_rows(struct kind kind, const struct levels *levels
     uint32_t chunks = run->item->chunks;
     __m512 sums[ROWS_MAX];
     UNROLL for (uint32_t r = 0; r < rows; r++) sums[r] = _mm512_loadu_ps(run->start);
+    struct packed_chunk chunk;
+    packed_chunk_init(&chunk);
     for (uint32_t c = 0; c < chunks; c++) {
-        const struct packed_chunk chunk = packed_chunk_of(shape, run->weights, c);
+        packed_chunk_at(shape, run->weights, c, &chunk);
         const unsigned char *x = run->x + c * run->stride;
         const unsigned char *heads = run->x + fixed_head_at(chunks, c, run->stride);
-        const unsigned char *ahead = chunk.codes + AHEAD_BYTES;
-        for (const unsigned char *end = ahead + (kind.is_4bit ? 5 : 9) * 64; ahead < end;) {
-            _mm_prefetch((const void *)ahead, _MM_HINT_T0);
-            ahead += 64;
-        }
+        packed_fetch(shape, c, chunk.codes, kind.is_4bit ? 256 : 512, AHEAD_BYTES);
         __m512i products[2][ROWS_MAX];
         chunk_products(kind, levels, chunk.codes, x, rows, products);
         UNROLL for (uint32_t r = 0; r < rows; r++) {

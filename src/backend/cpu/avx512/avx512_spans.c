@@ -96,7 +96,9 @@ static ALWAYS_INLINE void run_rows(bool has_offsets, const struct run *run, uint
     UNROLL for (uint32_t r = 0; r < rows; r++) sums[r] = _mm512_loadu_ps(run->start);
     for (uint32_t begin = 0; begin < chunks; begin += span, index++) {
         uint32_t end = begin + span < chunks ? begin + span : chunks;
-        const struct packed_chunk first = packed_chunk_of(shape, run->weights, begin);
+        struct packed_chunk first;
+        packed_chunk_init(&first);
+        packed_chunk_at(shape, run->weights, begin, &first);
         struct quads products[ROWS_MAX];
         UNROLL for (uint32_t r = 0; r < rows; r++) products[r] = no_quads;
         const unsigned char *codes = first.codes;

@@ -127,9 +127,10 @@ static struct slice slice_of(const struct linear_job *job, const struct linear_g
 static void unpack_block(const struct cpu_kernels *kernels, const struct linear *linear,
                          const char *block, const struct slice *slice, float *out) {
     const struct packed_shape *shape = &linear->packed;
+    struct packed_chunk chunk;
+    packed_chunk_init(&chunk);
     for (uint32_t k = slice->k; k < slice->k + slice->depth; k += PACKED_CHUNK) {
-        struct packed_chunk chunk =
-            packed_chunk_of(shape, (const unsigned char *)block, k / PACKED_CHUNK);
+        packed_chunk_at(shape, (const unsigned char *)block, k / PACKED_CHUNK, &chunk);
         kernels->unpack(&chunk, shape->code, out);
         out += PACKED_CHUNK * PACKED_LANES;
     }

@@ -99,8 +99,10 @@ static inline void dots_use_packed(const struct dots_group *group, uint32_t chun
     bool is_unscaled = dots_is_unscaled(group);
     CHECK(group->kernels->unpack, "block=%u", group->block);
     for (uint32_t b = 0; b < dots->num_blocks; b++, block += item->block_bytes) {
+        struct packed_chunk from;
+        packed_chunk_init(&from);
         for (uint32_t c = 0; c < dots->chunks; c++, out += TILE_BYTES) {
-            struct packed_chunk from = packed_chunk_of(item->packed, block, chunk + c);
+            packed_chunk_at(item->packed, block, chunk + c, &from);
             if (is_unscaled) {
                 group->kernels->unpack_values(&from, item->packed->code, out);
             } else {

@@ -36,10 +36,35 @@ static enum status decode_rows(const struct matrix_slice *part, uint32_t first, 
     return OK;
 }
 
-// Bytes of a row of codes, and of its floats before them.
-static size_t code_row_bytes(uint32_t cols, struct weight_format format) {
+// Of a row of codes: how many groups it has, and how many floats of scales.
+struct code_row {
+    size_t groups, floats;
+};
+
+static struct code_row code_row_of(uint32_t cols, struct weight_format format) {
     size_t groups = format.group ? (cols + format.group - 1) / format.group : 1;
-    return (2 * groups * sizeof(float) + cols + 7) / 8 * 8;
+    return (struct code_row){groups, format.unit ? (cols + format.unit - 1) / format.unit : groups};
+}
+
+// Bytes of such a row: floats, codes and, with units, multiples.
+static size_t code_row_bytes(uint32_t cols, struct weight_format format) {
+    struct code_row row = code_row_of(cols, format);
+    size_t multiples = format.unit ? 2 * row.groups : 0;
+    return (2 * row.floats * sizeof(float) + cols + multiples + 7) / 8 * 8;
+}
+
+static struct matrix_codes codes_in(unsigned char *scratch, uint32_t cols,
+                                    struct weight_format format) {
+    struct code_row row = code_row_of(cols, format);
+    float *floats = (float *)(void *)scratch;
+    struct matrix_codes out = {.codes = scratch + 2 * row.floats * sizeof *floats,
+                               .scales = floats,
+                               .offsets = format.has_offsets ? floats + row.floats : NULL,
+                               .unit = format.unit};
+    if (!format.unit) return out;
+    out.scale_multiples = (int8_t *)out.codes + cols;
+    if (format.has_offsets) out.offset_multiples = out.scale_multiples + row.groups;
+    return out;
 }
 
 // Reads codes, scales and offsets of rows [first, first + count) of a part into `scratch`.
@@ -47,15 +72,14 @@ static enum status read_codes(const struct matrix_slice *part, struct weight_for
                               uint32_t first, uint32_t count, unsigned char *scratch,
                               struct source_row *rows, struct err *err) {
     const struct matrix_reader *reader = part->reader;
-    size_t groups = format.group ? (part->cols + format.group - 1) / format.group : 1;
     struct matrix_codes codes[LANES];
     for (uint32_t i = 0; i < count; i++, scratch += code_row_bytes(part->cols, format)) {
-        float *floats = (float *)(void *)scratch;
-        codes[i] = (struct matrix_codes){.codes = scratch + 2 * groups * sizeof(float),
-                                         .scales = floats,
-                                         .offsets = format.has_offsets ? floats + groups : NULL};
-        rows[i] = (struct source_row){
-            .data = codes[i].codes, .scales = codes[i].scales, .offsets = codes[i].offsets};
+        codes[i] = codes_in(scratch, part->cols, format);
+        rows[i] = (struct source_row){.data = codes[i].codes,
+                                      .scales = codes[i].scales,
+                                      .offsets = codes[i].offsets,
+                                      .scale_multiples = codes[i].scale_multiples,
+                                      .offset_multiples = codes[i].offset_multiples};
     }
     if (reader->read_code_rows && !part->skipped_rows) {
         return reader->read_code_rows(reader, part->first_row + first, count, part->first_col,
@@ -200,7 +224,8 @@ static bool is_weight_dtype(enum dtype dtype) {
 static bool has_codes(const struct matrix_slice *part, struct weight_format format) {
     if (!part->reader) return false;
     const struct matrix_form *form = &part->reader->form;
-    return form->code == format.code && form->has_offsets == format.has_offsets;
+    bool has_units = !format.unit || (form->unit && form->shift == format.shift);
+    return form->code == format.code && form->has_offsets == format.has_offsets && has_units;
 }
 
 // Adds up the outputs of the parts. Parts or biases that do not match are an error.

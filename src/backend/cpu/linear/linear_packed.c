@@ -12,8 +12,12 @@ enum { AHEAD_BYTES = 8192 }; // from what is written to what is fetched
 bool linear_has_packed(struct weight_format format) {
     uint32_t group = format.group;
     bool is_power = (group & (group - 1)) == 0;
+    bool has_unit =
+        !format.unit || (group && format.unit % group == 0 &&
+                         (format.unit & (format.unit - 1)) == 0 && format.unit >= PACKED_UNIT_MIN);
     return format.code < WEIGHT_CODE_COUNT && format.bits == weight_code_bits(format.code) &&
-           (group == 0 || (is_power && group >= PACKED_GROUP_MIN && group <= PACKED_GROUP_MAX));
+           (group == 0 || (is_power && group >= PACKED_GROUP_MIN && group <= PACKED_GROUP_MAX)) &&
+           has_unit && format.unit <= PACKED_UNIT_MAX;
 }
 
 static unsigned char *block_of(const struct linear *linear, uint32_t block) {
@@ -23,6 +27,7 @@ static unsigned char *block_of(const struct linear *linear, uint32_t block) {
 // The rows of a block. Beyond the last output there are none: what they would have is 0.
 struct block_rows {
     const float *scales[LANES], *offsets[LANES];
+    const int8_t *scale_multiples[LANES], *offset_multiples[LANES]; // with units
     const unsigned char *codes[LANES];
     uint32_t count; // of the outputs
 };
@@ -43,6 +48,40 @@ static void pack_numbers(const struct cpu_kernels *kernels, const float *const r
     memset(out, 0, PACKED_NUMBERS * sizeof *out);
     for (uint32_t i = 0; i < PACKED_NUMBERS && i < count; i++) {
         for (uint32_t lane = 0; lane < num_rows; lane++) out[i][lane] = rows[lane][first + i];
+    }
+}
+
+// The multiples of one row in the lines of a record, whose first group is `first`.
+static void pack_multiples(const struct packed_shape *shape, const int8_t *scales,
+                           const int8_t *offsets, uint32_t first, uint32_t num_groups,
+                           unsigned char *to) {
+    const uint32_t in_line = 1u << shape->line_shift, num_lines = packed_num_lines(shape);
+    for (uint32_t line = 0; line < num_lines; line++, first += in_line) {
+        unsigned char *bytes = to + (size_t)line * PACKED_LANES * sizeof(uint32_t);
+        uint32_t left = first < num_groups ? num_groups - first : 0;
+        uint32_t count = left < in_line ? left : in_line;
+        memset(bytes, 0, sizeof(uint32_t));
+        for (uint32_t i = 0; i < count; i++) bytes[i] = (unsigned char)scales[first + i];
+        for (uint32_t i = 0; offsets && i < count; i++) {
+            bytes[in_line + i] = (unsigned char)offsets[first + i];
+        }
+    }
+}
+
+// Fills the head of a record with units. Beyond the end multiples are 0.
+static void pack_units(const struct linear *linear, uint32_t record, const struct block_rows *rows,
+                       unsigned char *to) {
+    const struct packed_shape *shape = &linear->packed;
+    const uint32_t group = linear->format.group, num_groups = (linear->in + group - 1) / group;
+    const uint32_t first = record * (linear->format.unit / group);
+    float *units = (float *)(void *)to;
+    unsigned char *lines = to + (size_t)shape->num_numbers * PACKED_LANES * sizeof *units;
+    memset(to, 0, shape->head_bytes);
+    for (uint32_t lane = 0; lane < rows->count; lane++) {
+        units[lane] = rows->scales[lane][record];
+        if (shape->num_numbers == 2) units[PACKED_LANES + lane] = rows->offsets[lane][record];
+        pack_multiples(shape, rows->scale_multiples[lane], rows->offset_multiples[lane], first,
+                       num_groups, lines + lane * sizeof(uint32_t));
     }
 }
 
@@ -96,18 +135,23 @@ void linear_pack_packed(const struct cpu_kernels *kernels, const struct linear *
     for (uint32_t lane = 0; lane < LANES && rows[lane].data; lane++, block_rows.count++) {
         block_rows.scales[lane] = rows[lane].scales;
         block_rows.offsets[lane] = rows[lane].offsets;
+        block_rows.scale_multiples[lane] = rows[lane].scale_multiples;
+        block_rows.offset_multiples[lane] = rows[lane].offset_multiples;
         block_rows.codes[lane] = rows[lane].data;
     }
     struct numbers numbers;
     const struct packed_shape shape = linear->packed;
-    const size_t head_bytes = packed_head_bytes(&shape);
-    uint32_t num_chunks = linear->depth / PACKED_CHUNK, shift = shape.span_shift;
+    uint32_t num_chunks = linear->depth / PACKED_CHUNK, shift = shape.record_shift;
     unsigned char *to = block_of(linear, block);
     for (uint32_t chunk = 0; chunk < num_chunks; chunk++, to += shape.chunk_bytes) {
         if ((chunk & ((1u << shift) - 1)) == 0) {
-            pack_head(kernels, linear, chunk >> shift, &block_rows, &numbers, to);
-            fetch(to, head_bytes);
-            to += head_bytes;
+            if (shape.has_units) {
+                pack_units(linear, chunk >> shift, &block_rows, to);
+            } else {
+                pack_head(kernels, linear, chunk >> shift, &block_rows, &numbers, to);
+            }
+            fetch(to, shape.head_bytes);
+            to += shape.head_bytes;
         }
         fetch(to, shape.chunk_bytes);
         pack_chunk(kernels, linear, chunk, &block_rows, to);
@@ -116,10 +160,14 @@ void linear_pack_packed(const struct cpu_kernels *kernels, const struct linear *
 
 void linear_load_packed(const struct linear *linear, uint32_t output, float *out) {
     const float *values = weight_code_values(linear->format.code);
+    const unsigned char *block = block_of(linear, output / LANES);
     uint32_t lane = output % LANES;
+    struct packed_chunk chunk;
+    packed_chunk_init(&chunk);
     for (uint32_t k = 0; k < linear->in; k++) {
-        struct packed_chunk chunk =
-            packed_chunk_of(&linear->packed, block_of(linear, output / LANES), k / PACKED_CHUNK);
+        if (k % PACKED_CHUNK == 0) {
+            packed_chunk_at(&linear->packed, block, k / PACKED_CHUNK, &chunk);
+        }
         struct packed_place place = packed_place_of(linear->format.bits, lane, k % PACKED_CHUNK);
         uint32_t half = k % PACKED_CHUNK / PACKED_HALF;
         unsigned code = chunk.codes[place.byte];

@@ -19,6 +19,7 @@ struct source_row {
     enum dtype dtype;
     // Of packed weights, whose data is a code a byte: of each group, as in struct matrix_codes.
     const float *scales, *offsets;
+    const int8_t *scale_multiples, *offset_multiples;
 };
 
 struct linear_packing {

@@ -5,6 +5,15 @@
  *   offsets, the same, if there are any
  *   chunks [inputs / 32]
  *
+ * With units a record has the inputs that share one:
+ *
+ *   units [16 outputs] float, and those of offsets, if there are any
+ *   multiples [lines][16 outputs] of 32 bits: the bytes are multiples of four groups or, with
+ *             offsets, of two groups' scales and of their offsets
+ *   chunks [inputs / 32]
+ *
+ * Shifts and a factor make floats of a line, which takes fewer bytes from memory than the floats.
+ *
  * A chunk has the codes of 32 inputs: a half of the first 16, and one of the others. Of a half, two
  * neighbouring inputs of an output lie side by side, as the products of bf16 pairs want them. These
  * 32 numbers are called a line; a half has 8 of them.
@@ -34,10 +43,14 @@ enum {
 // Sizes that follow from a format.
 struct packed_shape {
     enum weight_code code;
-    uint32_t chunk_bytes;
-    uint32_t span_shift; // a record has 1 << span_shift chunks
-    uint32_t num_groups; // of a record: 1, or 2 of 16 inputs
+    uint32_t chunk_bytes, head_bytes; // of a chunk, and of a record before its chunks
+    uint32_t span_shift; // a group has 1 << span_shift chunks; 0: a chunk has one group or two
+    uint32_t record_shift; // a record has 1 << record_shift chunks
+    uint32_t num_groups; // of a chunk: 1, or 2 of 16 inputs
     uint32_t num_numbers; // for each group and output: 1 scale, or also an offset
+    bool has_units;
+    uint32_t line_shift; // a line has the multiples of 1 << line_shift groups
+    float shift; // with units and offsets: of a group's scale in its offset
 };
 
 /* How kernels of bf16 may multiply packed weights.
@@ -62,57 +75,115 @@ static inline bool packed_is_one_group(const struct packed_shape *shape) {
 struct packed_chunk {
     const unsigned char *codes;
     const float *scales[2], *offsets[2]; // [16] each, of both halves
+    // With units: a line of multiples, and the numbers of its four bytes. The next chunk may have
+    // the same line.
+    const uint32_t *line;
+    CACHE_ALIGNED float own[4][PACKED_LANES];
 };
+
+// Lines of multiples of a record.
+static inline uint32_t packed_num_lines(const struct packed_shape *shape) {
+    uint32_t groups = (shape->num_groups << shape->record_shift) >> shape->span_shift;
+    return (groups + (1u << shape->line_shift) - 1) >> shape->line_shift;
+}
 
 static inline struct packed_shape packed_shape_of(struct weight_format format) {
     uint32_t span = 0;
     while (format.group && (uint32_t)PACKED_CHUNK << span < format.group) span++;
-    return (struct packed_shape){
+    if (!format.group) span = PACKED_ONE_GROUP;
+    uint32_t record = span;
+    while (format.unit && (uint32_t)PACKED_CHUNK << record < format.unit) record++;
+    struct packed_shape shape = {
         .code = format.code,
         .chunk_bytes = PACKED_CHUNK * PACKED_LANES * format.bits / 8,
-        .span_shift = format.group ? span : (uint32_t)PACKED_ONE_GROUP,
+        .span_shift = span,
+        .record_shift = record,
         .num_groups = format.group && format.group < PACKED_CHUNK ? 2 : 1,
         .num_numbers = format.has_offsets ? 2 : 1,
+        .has_units = format.unit != 0,
+        .line_shift = format.has_offsets ? 1 : 2,
+        .shift = format.has_offsets ? (float)format.shift : 0,
     };
-}
-
-// Bytes of a record before its chunks.
-static inline size_t packed_head_bytes(const struct packed_shape *shape) {
-    return (size_t)shape->num_groups * shape->num_numbers * PACKED_LANES * sizeof(float);
+    uint32_t floats = shape.num_groups * shape.num_numbers; // of an output
+    if (shape.has_units) floats = shape.num_numbers + packed_num_lines(&shape);
+    shape.head_bytes = floats * PACKED_LANES * (uint32_t)sizeof(float);
+    return shape;
 }
 
 static inline size_t packed_block_bytes(const struct packed_shape *shape, uint32_t num_chunks) {
-    size_t num_records = num_chunks ? ((num_chunks - 1) >> shape->span_shift) + 1 : 0;
-    return num_records * packed_head_bytes(shape) + (size_t)num_chunks * shape->chunk_bytes;
+    size_t num_records = num_chunks ? ((num_chunks - 1) >> shape->record_shift) + 1 : 0;
+    return num_records * shape->head_bytes + (size_t)num_chunks * shape->chunk_bytes;
 }
 
 // Where the record of a chunk begins in its block.
 static inline size_t packed_record_at(const struct packed_shape *shape, uint32_t chunk) {
-    size_t record = chunk >> shape->span_shift;
-    return record * packed_head_bytes(shape) + (record << shape->span_shift) * shape->chunk_bytes;
+    size_t record = chunk >> shape->record_shift;
+    return record * shape->head_bytes + (record << shape->record_shift) * shape->chunk_bytes;
 }
 
 // Where a chunk's codes begin in its block: behind the heads of all records up to its own.
 static inline size_t packed_codes_at(const struct packed_shape *shape, uint32_t chunk) {
-    return ((size_t)(chunk >> shape->span_shift) + 1) * packed_head_bytes(shape) +
+    return ((size_t)(chunk >> shape->record_shift) + 1) * shape->head_bytes +
            (size_t)chunk * shape->chunk_bytes;
 }
 
-static inline struct packed_chunk packed_chunk_of(const struct packed_shape *shape,
-                                                  const unsigned char *block, uint32_t chunk) {
+// out[lane] = units[lane] times the multiple in a byte of its word, which has a sign.
+static ALWAYS_INLINE void packed_multiply(const uint32_t *line, uint32_t byte, const float *units,
+                                          float *restrict out) {
+    for (uint32_t lane = 0; lane < PACKED_LANES; lane++) {
+        int32_t multiple = (int32_t)(line[lane] << (24 - 8 * byte)) >> 24;
+        out[lane] = units[lane] * (float)multiple;
+    }
+}
+
+// Makes floats of a line. `units`: of its record.
+static ALWAYS_INLINE void packed_use_line(const struct packed_shape *shape, const float *units,
+                                          const uint32_t *line, struct packed_chunk *out) {
+    const float *last = shape->num_numbers == 2 ? units + PACKED_LANES : units;
+    packed_multiply(line, 0, units, out->own[0]);
+    packed_multiply(line, 1, units, out->own[1]);
+    packed_multiply(line, 2, last, out->own[2]);
+    packed_multiply(line, 3, last, out->own[3]);
+    out->line = line;
+    if (shape->shift == 0) return;
+    for (uint32_t lane = 0; lane < PACKED_LANES; lane++) {
+        out->own[2][lane] += out->own[0][lane] * shape->shift;
+        out->own[3][lane] += out->own[1][lane] * shape->shift;
+    }
+}
+
+// Before the first packed_chunk_at.
+static ALWAYS_INLINE void packed_chunk_init(struct packed_chunk *chunk) {
+    chunk->line = NULL;
+}
+
+// Chunks that follow one another share work.
+static ALWAYS_INLINE void packed_chunk_at(const struct packed_shape *shape,
+                                          const unsigned char *block, uint32_t chunk,
+                                          struct packed_chunk *out) {
     // An offset of -0 changes no bit of what it is added to.
     static const float none[PACKED_LANES] = {-0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f,
                                              -0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f,
                                              -0.0f, -0.0f, -0.0f, -0.0f};
-    const float *scales = (const void *)(block + packed_record_at(shape, chunk));
-    const float *offsets = scales + (size_t)shape->num_groups * PACKED_LANES;
+    const float *head = (const void *)(block + packed_record_at(shape, chunk));
     size_t second = shape->num_groups == 2 ? (size_t)PACKED_LANES : 0;
+    const float *scales = head, *offsets = head + (size_t)shape->num_groups * PACKED_LANES;
+    if (shape->has_units) {
+        uint32_t in_record = chunk & ((1u << shape->record_shift) - 1);
+        uint32_t group = in_record * shape->num_groups >> shape->span_shift;
+        uint32_t byte = group & ((1u << shape->line_shift) - 1);
+        size_t at = (size_t)shape->num_numbers + (group >> shape->line_shift);
+        const void *line = head + at * PACKED_LANES;
+        if (line != out->line) packed_use_line(shape, head, line, out);
+        scales = out->own[byte];
+        offsets = scales + ((size_t)PACKED_LANES << shape->line_shift);
+    }
     bool has_offsets = shape->num_numbers == 2;
-    return (struct packed_chunk){
-        .codes = block + packed_codes_at(shape, chunk),
-        .scales = {scales, scales + second},
-        .offsets = {has_offsets ? offsets : none, has_offsets ? offsets + second : none},
-    };
+    out->codes = block + packed_codes_at(shape, chunk);
+    out->scales[0] = scales;
+    out->scales[1] = scales + second;
+    out->offsets[0] = has_offsets ? offsets : none;
+    out->offsets[1] = has_offsets ? offsets + second : none;
 }
 
 // Where the code of input `k` (0 .. 31) of output `lane` is in a chunk.

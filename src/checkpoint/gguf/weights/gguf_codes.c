@@ -1,6 +1,7 @@
 /* All scales are exact: products of d and a small integer. A code of 4 bits stands for -8 to 7, so
  * codes from 0 on get an offset of 8 scales more. That sum is exact unless d is over 16 times dmin;
- * then it is rounded to float32. Five and six bits are kept in eight. */
+ * then it is rounded to float32. Five and six bits are kept in eight. Blocks of 256 elements are
+ * taken apart into units, d and -dmin, and multiples of them. */
 #include "checkpoint/gguf/weights/gguf_codes.h"
 
 #include <math.h>
@@ -14,8 +15,6 @@
 // together; what crosses from one to the other is masked away.
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
 typedef uint16_t pairs8 __attribute__((vector_size(16)));
-typedef int32_t ints4 __attribute__((vector_size(16)));
-typedef float floats4 __attribute__((vector_size(16)));
 
 static ALWAYS_INLINE bytes16 load16(const uint8_t *from) {
     bytes16 bytes;
@@ -44,31 +43,26 @@ static ALWAYS_INLINE void halves(const uint8_t *bytes, int count, uint8_t *low, 
     }
 }
 
-// Multiples of d, of groups' small integers.
-static ALWAYS_INLINE void multiples(float d, const int8_t *restrict factors, int count,
-                                    float *restrict out) {
-    for (int i = 0; i < count; i++) out[i] = d * (float)factors[i];
-}
-
-// Multiples of d, of the four bytes of a word below 128. A byte is left where it is, and d is
-// divided by what that multiplies it by, which changes no bit.
-static ALWAYS_INLINE floats4 multiples4(float d, uint32_t word) {
-    const ints4 masks = {0xff, 0xff00, 0xff0000, 0x7f000000};
-    const floats4 divided = d * (floats4){1, 0x1p-8f, 0x1p-16f, 0x1p-24f};
-    const ints4 bytes = (int32_t)word & masks;
-    return __builtin_convertvector(bytes, floats4) * divided;
-}
-
-// Multiples of the scales and the minima of the 8 groups of Q4_K and Q5_K, 6 bits each (scale_min).
-static ALWAYS_INLINE void scales_mins(const uint8_t packed[12], float d, float dmin,
-                                      floats4 scales[2], floats4 mins[2]) {
+// The scales and the minima of the 8 groups of Q4_K and Q5_K, 6 bits each (scale_min).
+static ALWAYS_INLINE void scales_mins(const uint8_t packed[12], int8_t *scales, int8_t *mins) {
+    const uint32_t low = 0x0f0f0f0f, two = 0x03030303, six = 0x3f3f3f3f;
     uint32_t words[3];
     memcpy(words, packed, sizeof words);
-    const uint32_t low = 0x0f0f0f0f, two = 0x03030303, six = 0x3f3f3f3f;
-    scales[0] = multiples4(d, words[0] & six);
-    scales[1] = multiples4(d, (words[2] & low) | (words[0] >> 6 & two) << 4);
-    mins[0] = multiples4(dmin, words[1] & six);
-    mins[1] = multiples4(dmin, (words[2] >> 4 & low) | (words[1] >> 6 & two) << 4);
+    const uint32_t all[2] = {words[0] & six, (words[2] & low) | (words[0] >> 6 & two) << 4};
+    const uint32_t all_mins[2] = {words[1] & six, (words[2] >> 4 & low) | (words[1] >> 6 & two)
+                                                                              << 4};
+    memcpy(scales, all, sizeof all);
+    memcpy(mins, all_mins, sizeof all_mins);
+}
+
+// The next block of a type with units, which has `groups` groups.
+static ALWAYS_INLINE void next_unit(struct matrix_codes *out, int groups) {
+    out->codes += BLOCK_ELEMENTS_MAX;
+    out->scales++;
+    out->scale_multiples += groups;
+    if (!out->offset_multiples) return;
+    out->offsets++;
+    out->offset_multiples += groups;
 }
 
 static void unpack_q4_0(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
@@ -135,63 +129,57 @@ static void unpack_q8_k(const uint8_t *block, size_t num_blocks, uint8_t *codes,
     }
 }
 
-static void unpack_q2_k(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
-                        float *offsets) {
-    for (; num_blocks; num_blocks--, block += 84, codes += 256, scales += 16, offsets += 16) {
-        float d = half_at(block + 80), dmin = half_at(block + 82);
+static void unpack_q2_k(const uint8_t *block, size_t num_blocks, struct matrix_codes out) {
+    for (; num_blocks; num_blocks--, block += 84, next_unit(&out, 16)) {
+        out.scales[0] = half_at(block + 80);
+        out.offsets[0] = -half_at(block + 82);
         for (int group = 0; group < 16; group++) {
             int first, shift;
             place_2bit(group, &first, &shift);
-            scales[group] = d * (float)(block[group] & 15);
-            offsets[group] = -(dmin * (float)(block[group] >> 4));
+            out.scale_multiples[group] = block[group] & 15;
+            out.offset_multiples[group] = (int8_t)(block[group] >> 4);
             for (int i = 0; i < 16; i++) {
-                codes[group * 16 + i] = (uint8_t)((block[16 + first + i] >> shift & 3) + 8);
+                out.codes[group * 16 + i] = (uint8_t)((block[16 + first + i] >> shift & 3) + 8);
             }
         }
     }
 }
 
-static void unpack_q3_k(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
-                        float *offsets) {
-    (void)offsets;
-    for (; num_blocks; num_blocks--, block += 110, codes += 256, scales += 16) {
-        float d = half_at(block + 108);
+static void unpack_q3_k(const uint8_t *block, size_t num_blocks, struct matrix_codes out) {
+    for (; num_blocks; num_blocks--, block += 110, next_unit(&out, 16)) {
+        out.scales[0] = half_at(block + 108);
         for (int group = 0; group < 16; group++) {
             int first, shift, bit = group / 2;
             place_2bit(group, &first, &shift);
-            scales[group] = d * (float)scale_q3_k(block + 96, group);
+            out.scale_multiples[group] = (int8_t)scale_q3_k(block + 96, group);
             const uint8_t *low = block + 32 + first, *high = block + group % 2 * 16;
             for (int i = 0; i < 16; i++) {
                 int code = (low[i] >> shift & 3) - (high[i] >> bit & 1 ? 0 : 4);
-                codes[group * 16 + i] = (uint8_t)(code + 8);
+                out.codes[group * 16 + i] = (uint8_t)(code + 8);
             }
         }
     }
 }
 
-static void unpack_q4_k(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
-                        float *offsets) {
-    for (; num_blocks; num_blocks--, block += 144, codes += 256, scales += 8, offsets += 8) {
-        floats4 all[2], mins[2];
-        scales_mins(block + 4, half_at(block), half_at(block + 2), all, mins);
-        const floats4 all_offsets[2] = {8 * all[0] - mins[0], 8 * all[1] - mins[1]};
-        memcpy(scales, all, sizeof all);
-        memcpy(offsets, all_offsets, sizeof all_offsets);
+static void unpack_q4_k(const uint8_t *block, size_t num_blocks, struct matrix_codes out) {
+    for (; num_blocks; num_blocks--, block += 144, next_unit(&out, 8)) {
+        out.scales[0] = half_at(block);
+        out.offsets[0] = -half_at(block + 2);
+        scales_mins(block + 4, out.scale_multiples, out.offset_multiples);
         for (int pair = 0; pair < 4; pair++) {
-            halves(block + 16 + pair * 32, 32, codes + pair * 64, codes + pair * 64 + 32);
+            uint8_t *first = out.codes + pair * 64;
+            halves(block + 16 + pair * 32, 32, first, first + 32);
         }
     }
 }
 
-static void unpack_q5_k(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
-                        float *offsets) {
-    for (; num_blocks; num_blocks--, block += 176, codes += 256, scales += 8, offsets += 8) {
-        floats4 all[2], mins[2];
-        scales_mins(block + 4, half_at(block), -half_at(block + 2), all, mins);
-        memcpy(scales, all, sizeof all);
-        memcpy(offsets, mins, sizeof mins);
+static void unpack_q5_k(const uint8_t *block, size_t num_blocks, struct matrix_codes out) {
+    for (; num_blocks; num_blocks--, block += 176, next_unit(&out, 8)) {
+        out.scales[0] = half_at(block);
+        out.offsets[0] = -half_at(block + 2);
+        scales_mins(block + 4, out.scale_multiples, out.offset_multiples);
         for (int pair = 0; pair < 4; pair++) {
-            uint8_t *first = codes + pair * 64, *second = first + 32;
+            uint8_t *first = out.codes + pair * 64, *second = first + 32;
             halves(block + 48 + pair * 32, 32, first, second);
             for (int i = 0; i < 32; i++) {
                 unsigned high = block[16 + i] >> (2 * pair);
@@ -202,38 +190,33 @@ static void unpack_q5_k(const uint8_t *block, size_t num_blocks, uint8_t *codes,
     }
 }
 
-static void unpack_q6_k(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
-                        float *offsets) {
-    (void)offsets;
-    for (; num_blocks; num_blocks--, block += 210, codes += 256, scales += 16) {
-        int8_t factors[16];
-        memcpy(factors, block + 192, sizeof factors);
-        multiples(half_at(block + 208), factors, 16, scales);
+static void unpack_q6_k(const uint8_t *block, size_t num_blocks, struct matrix_codes out) {
+    for (; num_blocks; num_blocks--, block += 210, next_unit(&out, 16)) {
+        out.scales[0] = half_at(block + 208);
+        memcpy(out.scale_multiples, block + 192, 16);
         for (int half = 0; half < 2; half++) {
             const uint8_t *low = block + 64 * half, *high = block + 128 + 32 * half;
-            uint8_t *out = codes + 128 * half;
+            uint8_t *codes = out.codes + 128 * half;
             for (int i = 0; i < 32; i += 16) {
                 bytes16 first = load16(low + i), second = load16(low + 32 + i);
                 bytes16 two = load16(high + i); // bits of the four slices
                 pairs8 pairs = (pairs8)two;
-                store16((low_halves(first) | ((bytes16)(pairs << 4) & 48)) - 32, out + i);
-                store16((low_halves(second) | ((bytes16)(pairs << 2) & 48)) - 32, out + 32 + i);
-                store16((high_halves(first) | (two & 48)) - 32, out + 64 + i);
-                store16((high_halves(second) | ((bytes16)(pairs >> 2) & 48)) - 32, out + 96 + i);
+                store16((low_halves(first) | ((bytes16)(pairs << 4) & 48)) - 32, codes + i);
+                store16((low_halves(second) | ((bytes16)(pairs << 2) & 48)) - 32, codes + 32 + i);
+                store16((high_halves(first) | (two & 48)) - 32, codes + 64 + i);
+                store16((high_halves(second) | ((bytes16)(pairs >> 2) & 48)) - 32, codes + 96 + i);
             }
         }
     }
 }
 
-static void unpack_iq4_xs(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
-                          float *offsets) {
-    (void)offsets;
-    for (; num_blocks; num_blocks--, block += 136, codes += 256, scales += 8) {
-        float d = half_at(block);
+static void unpack_iq4_xs(const uint8_t *block, size_t num_blocks, struct matrix_codes out) {
+    for (; num_blocks; num_blocks--, block += 136, next_unit(&out, 8)) {
+        out.scales[0] = half_at(block);
         for (int group = 0; group < 8; group++) {
-            scales[group] = d * (float)scale_iq4_xs(block, group);
+            out.scale_multiples[group] = (int8_t)scale_iq4_xs(block, group);
             const uint8_t *bytes = block + 8 + group * 16;
-            halves(bytes, 16, codes + group * 32, codes + group * 32 + 16);
+            halves(bytes, 16, out.codes + group * 32, out.codes + group * 32 + 16);
         }
     }
 }
@@ -331,32 +314,33 @@ static void unpack_tq1_0(const uint8_t *block, size_t num_blocks, uint8_t *codes
 }
 
 static const struct block_codes all_codes[] = {
-    {2, {WEIGHT_CODE_INT4, 32, false, false}, unpack_q4_0},
-    {3, {WEIGHT_CODE_INT4, 32, true, false}, unpack_q4_1},
-    {6, {WEIGHT_CODE_INT8, 32, false, false}, unpack_q5_0},
-    {7, {WEIGHT_CODE_INT8, 32, true, false}, unpack_q5_1},
-    {8, {WEIGHT_CODE_INT8, 32, false, false}, unpack_q8_0},
-    {10, {WEIGHT_CODE_INT4, 16, true, false}, unpack_q2_k},
-    {11, {WEIGHT_CODE_INT4, 16, false, false}, unpack_q3_k},
-    {12, {WEIGHT_CODE_INT4, 32, true, false}, unpack_q4_k},
-    {13, {WEIGHT_CODE_INT8, 32, true, false}, unpack_q5_k},
-    {14, {WEIGHT_CODE_INT8, 16, false, false}, unpack_q6_k},
-    {15, {WEIGHT_CODE_INT8, 256, false, false}, unpack_q8_k},
-    {16, {WEIGHT_CODE_IQ2, 32, false, false}, unpack_iq2_xxs},
-    {17, {WEIGHT_CODE_IQ2, 16, false, false}, unpack_iq2_xs},
-    {18, {WEIGHT_CODE_IQ3, 32, false, false}, unpack_iq3_xxs},
-    {19, {WEIGHT_CODE_ODD, 32, false, false}, unpack_iq1_s},
-    {20, {WEIGHT_CODE_IQ4, 32, false, false}, unpack_q4_0}, // the same block, with other values
-    {21, {WEIGHT_CODE_ODD, 32, false, false}, unpack_iq3_s},
-    {22, {WEIGHT_CODE_IQ2, 16, false, false}, unpack_iq2_s},
-    {23, {WEIGHT_CODE_IQ4, 32, false, false}, unpack_iq4_xs},
-    {29, {WEIGHT_CODE_ODD, 16, false, false}, unpack_iq1_m},
-    {34, {WEIGHT_CODE_INT4, 256, false, false}, unpack_tq1_0},
-    {35, {WEIGHT_CODE_INT4, 256, false, false}, unpack_tq2_0},
-    {39, {WEIGHT_CODE_E2M1, 32, false, false}, unpack_mxfp4},
-    {40, {WEIGHT_CODE_E2M1, 16, false, false}, unpack_nvfp4},
-    {41, {WEIGHT_CODE_INT4, 128, false, false}, unpack_q1_0},
-    {42, {WEIGHT_CODE_INT4, 64, false, false}, unpack_q2_0},
+    {2, {WEIGHT_CODE_INT4, 32, false, false, 0, 0}, unpack_q4_0, NULL},
+    {3, {WEIGHT_CODE_INT4, 32, true, false, 0, 0}, unpack_q4_1, NULL},
+    {6, {WEIGHT_CODE_INT8, 32, false, false, 0, 0}, unpack_q5_0, NULL},
+    {7, {WEIGHT_CODE_INT8, 32, true, false, 0, 0}, unpack_q5_1, NULL},
+    {8, {WEIGHT_CODE_INT8, 32, false, false, 0, 0}, unpack_q8_0, NULL},
+    {10, {WEIGHT_CODE_INT4, 16, true, false, 256, 0}, NULL, unpack_q2_k},
+    {11, {WEIGHT_CODE_INT4, 16, false, false, 256, 0}, NULL, unpack_q3_k},
+    {12, {WEIGHT_CODE_INT4, 32, true, false, 256, 8}, NULL, unpack_q4_k},
+    {13, {WEIGHT_CODE_INT8, 32, true, false, 256, 0}, NULL, unpack_q5_k},
+    {14, {WEIGHT_CODE_INT8, 16, false, false, 256, 0}, NULL, unpack_q6_k},
+    {15, {WEIGHT_CODE_INT8, 256, false, false, 0, 0}, unpack_q8_k, NULL},
+    {16, {WEIGHT_CODE_IQ2, 32, false, false, 0, 0}, unpack_iq2_xxs, NULL},
+    {17, {WEIGHT_CODE_IQ2, 16, false, false, 0, 0}, unpack_iq2_xs, NULL},
+    {18, {WEIGHT_CODE_IQ3, 32, false, false, 0, 0}, unpack_iq3_xxs, NULL},
+    {19, {WEIGHT_CODE_ODD, 32, false, false, 0, 0}, unpack_iq1_s, NULL},
+    // The same block as Q4_0's, with other values.
+    {20, {WEIGHT_CODE_IQ4, 32, false, false, 0, 0}, unpack_q4_0, NULL},
+    {21, {WEIGHT_CODE_ODD, 32, false, false, 0, 0}, unpack_iq3_s, NULL},
+    {22, {WEIGHT_CODE_IQ2, 16, false, false, 0, 0}, unpack_iq2_s, NULL},
+    {23, {WEIGHT_CODE_IQ4, 32, false, false, 256, 0}, NULL, unpack_iq4_xs},
+    {29, {WEIGHT_CODE_ODD, 16, false, false, 0, 0}, unpack_iq1_m, NULL},
+    {34, {WEIGHT_CODE_INT4, 256, false, false, 0, 0}, unpack_tq1_0, NULL},
+    {35, {WEIGHT_CODE_INT4, 256, false, false, 0, 0}, unpack_tq2_0, NULL},
+    {39, {WEIGHT_CODE_E2M1, 32, false, false, 0, 0}, unpack_mxfp4, NULL},
+    {40, {WEIGHT_CODE_E2M1, 16, false, false, 0, 0}, unpack_nvfp4, NULL},
+    {41, {WEIGHT_CODE_INT4, 128, false, false, 0, 0}, unpack_q1_0, NULL},
+    {42, {WEIGHT_CODE_INT4, 64, false, false, 0, 0}, unpack_q2_0, NULL},
 };
 
 const struct block_codes *block_codes_of(uint32_t number) {
@@ -384,6 +368,29 @@ void block_decode(const struct block_type *type, const uint8_t *blocks, size_t n
         parts->unpack(blocks, 1, codes, scales, NULL);
         for (uint32_t i = 0; i < type->elements; i++) {
             *out++ = values[codes[i]] * scales[i / parts->form.group];
+        }
+    }
+}
+
+void block_codes_floats(const struct block_codes *codes, const uint8_t *block, size_t num_blocks,
+                        uint32_t block_bytes, const struct matrix_codes *out) {
+    const struct matrix_form *form = &codes->form;
+    const uint32_t num_groups = form->unit ? form->unit / form->group : 0;
+    if (!form->unit) codes->unpack(block, num_blocks, out->codes, out->scales, out->offsets);
+    for (size_t i = 0; form->unit && i < num_blocks; i++, block += block_bytes) {
+        float unit, offset_unit, *scales = out->scales + i * num_groups;
+        int8_t multiples[BLOCK_GROUPS_MAX], offset_multiples[BLOCK_GROUPS_MAX];
+        codes->unpack_units(block, 1,
+                            (struct matrix_codes){.codes = out->codes + i * form->unit,
+                                                  .scales = &unit,
+                                                  .offsets = &offset_unit,
+                                                  .scale_multiples = multiples,
+                                                  .offset_multiples = offset_multiples});
+        for (uint32_t g = 0; g < num_groups; g++) scales[g] = unit * (float)multiples[g];
+        for (uint32_t g = 0; form->has_offsets && g < num_groups; g++) {
+            float offset = offset_unit * (float)offset_multiples[g];
+            if (form->shift) offset += (float)form->shift * scales[g];
+            out->offsets[i * num_groups + g] = offset;
         }
     }
 }

@@ -13,14 +13,19 @@ enum { BLOCK_GROUPS_MAX = 16 }; // in a block
 
 struct block_codes {
     uint32_t number; // of the type, in the file
-    struct matrix_form form; // its group divides a block
+    struct matrix_form form; // its group divides a block; its unit is a block
     // Blocks side by side. Each has codes [elements], scales and offsets [elements / group]. The
-    // offsets are not written where the form has none, and may be NULL then.
+    // offsets are not written where the form has none, and may be NULL then. NULL: has units.
     void (*unpack)(const uint8_t *block, size_t num_blocks, uint8_t *codes, float *scales,
                    float *offsets);
+    // The same of a form with units: a scale and an offset are a block's units.
+    void (*unpack_units)(const uint8_t *block, size_t num_blocks, struct matrix_codes out);
 };
 
 const struct block_codes *block_codes_of(uint32_t number); // NULL: the type's elements are floats
+// The same with a scale and an offset for each group, also where the form has units.
+void block_codes_floats(const struct block_codes *codes, const uint8_t *block, size_t num_blocks,
+                        uint32_t block_bytes, const struct matrix_codes *out);
 
 // Whether block_decode has the type.
 bool block_type_is_read(const struct block_type *type);

@@ -80,44 +80,100 @@ static enum status read_row(const struct matrix_reader *base, uint64_t row, uint
     return status;
 }
 
+// Blocks side by side: units and multiples if those are wanted, else a scale for each group.
+static void unpack(const struct gguf_matrix *m, const uint8_t *block, size_t num_blocks,
+                   const struct matrix_codes *out) {
+    if (out->scale_multiples) {
+        m->codes->unpack_units(block, num_blocks, *out);
+    } else {
+        block_codes_floats(m->codes, block, num_blocks, m->type->bytes, out);
+    }
+}
+
+// The numbers of one block.
+struct numbers {
+    float scales[BLOCK_GROUPS_MAX], offsets[BLOCK_GROUPS_MAX];
+    int8_t scale_multiples[BLOCK_GROUPS_MAX], offset_multiples[BLOCK_GROUPS_MAX];
+};
+
+// Unpacks one block, with numbers of the kinds that `wanted` has.
+static void unpack_one(const struct gguf_matrix *m, const uint8_t *block, uint8_t *codes,
+                       const struct matrix_codes *wanted, struct numbers *out) {
+    const struct matrix_codes own = {
+        .codes = codes,
+        .scales = out->scales,
+        .offsets = out->offsets,
+        .scale_multiples = wanted->scale_multiples ? out->scale_multiples : NULL,
+        .offset_multiples = wanted->offset_multiples ? out->offset_multiples : NULL};
+    unpack(m, block, 1, &own);
+}
+
+// Gives group `group` the numbers of the block's group `from`, without units.
+static void put_group(const struct numbers *numbers, uint32_t from, size_t group,
+                      const struct matrix_codes *out) {
+    if (!out->scale_multiples) {
+        out->scales[group] = numbers->scales[from];
+        if (out->offsets) out->offsets[group] = numbers->offsets[from];
+        return;
+    }
+    out->scale_multiples[group] = numbers->scale_multiples[from];
+    if (out->offset_multiples) out->offset_multiples[group] = numbers->offset_multiples[from];
+}
+
+// A block with units has one of each.
+static void put_unit(const struct numbers *numbers, size_t unit, const struct matrix_codes *out) {
+    out->scales[unit] = numbers->scales[0];
+    if (out->offset_multiples) out->offsets[unit] = numbers->offsets[0];
+}
+
 // Takes one block apart, of which only some columns are wanted, or in smaller groups. Columns
 // [col, col + count) are wanted; `first` is the block's.
 static void unpack_part(const struct gguf_matrix *m, const uint8_t *block, uint64_t first,
                         uint64_t col, size_t count, uint32_t group,
                         const struct matrix_codes *out) {
     uint8_t codes[BLOCK_ELEMENTS_MAX];
-    float scales[BLOCK_GROUPS_MAX], offsets[BLOCK_GROUPS_MAX];
-    const struct matrix_form *form = &m->codes->form;
-    m->codes->unpack(block, 1, codes, scales, offsets);
+    struct numbers numbers;
+    unpack_one(m, block, codes, out, &numbers);
     uint64_t begin = first > col ? first : col, end = first + m->type->elements;
     if (end > col + count) end = col + count;
     memcpy(out->codes + (begin - col), codes + (begin - first), (size_t)(end - begin));
     // A wanted group lies in one of the block's.
     for (uint64_t i = (begin - col + group - 1) / group; col + i * group < end; i++) {
-        uint32_t from = (uint32_t)(col + i * group - first) / form->group;
-        out->scales[i] = scales[from];
-        if (out->offsets) out->offsets[i] = offsets[from];
+        uint32_t from = (uint32_t)(col + i * group - first) / m->codes->form.group;
+        put_group(&numbers, from, (size_t)i, out);
+    }
+    if (!out->scale_multiples) return;
+    for (uint64_t i = (begin - col + out->unit - 1) / out->unit; col + i * out->unit < end; i++) {
+        put_unit(&numbers, (size_t)i, out);
     }
 }
 
-// Each of `count` numbers `times` times.
-static void repeat(const float *numbers, uint32_t count, uint32_t times, float *out) {
-    for (uint32_t i = 0; i < count; i++) {
-        for (uint32_t k = 0; k < times; k++) *out++ = numbers[i];
-    }
-}
-
-// Takes blocks apart, all of which are wanted, and cuts each of their groups into `parts`.
+// Takes blocks apart, all of which are wanted, and cuts their groups or units into smaller ones.
 static void unpack_cut(const struct gguf_matrix *m, const uint8_t *block, size_t num_blocks,
-                       uint32_t parts, uint8_t *codes, float *out_scales, float *out_offsets) {
-    float scales[BLOCK_GROUPS_MAX], offsets[BLOCK_GROUPS_MAX];
-    const uint32_t elements = m->type->elements, num_groups = elements / m->codes->form.group;
-    for (size_t i = 0; i < num_blocks; i++, block += m->type->bytes, codes += elements) {
-        size_t at = i * num_groups * parts;
-        m->codes->unpack(block, 1, codes, scales, offsets);
-        repeat(scales, num_groups, parts, out_scales + at);
-        if (out_offsets) repeat(offsets, num_groups, parts, out_offsets + at);
+                       uint32_t group, const struct matrix_codes *out) {
+    const uint32_t elements = m->type->elements, parts = m->codes->form.group / group;
+    for (size_t at = 0; at < num_blocks * elements; at += elements, block += m->type->bytes) {
+        struct numbers numbers;
+        unpack_one(m, block, out->codes + at, out, &numbers);
+        for (uint32_t g = 0; g < elements / group; g++) {
+            put_group(&numbers, g / parts, at / group + g, out);
+        }
+        for (uint32_t u = 0; out->scale_multiples && u < elements / out->unit; u++) {
+            put_unit(&numbers, at / out->unit + u, out);
+        }
     }
+}
+
+// Numbers from column `at` on, the first of a group and a unit.
+static struct matrix_codes codes_from(const struct matrix_codes *codes, size_t at, uint32_t group) {
+    size_t first = at / group, first_number = codes->scale_multiples ? at / codes->unit : first;
+    struct matrix_codes out = *codes;
+    out.codes += at;
+    out.scales += first_number;
+    if (out.offsets) out.offsets += first_number;
+    if (out.scale_multiples) out.scale_multiples += first;
+    if (out.offset_multiples) out.offset_multiples += first;
+    return out;
 }
 
 // Takes blocks [block, block + num_blocks) of a row apart. The first may begin before column `col`,
@@ -125,22 +181,26 @@ static void unpack_cut(const struct gguf_matrix *m, const uint8_t *block, size_t
 static void unpack_blocks(const struct gguf_matrix *m, const uint8_t *bytes, uint64_t block,
                           size_t num_blocks, uint64_t col, size_t count, uint32_t group,
                           const struct matrix_codes *out) {
-    const uint32_t elements = m->type->elements, parts = m->codes->form.group / group;
+    const struct matrix_form *form = &m->codes->form;
+    const uint32_t elements = m->type->elements;
+    const bool is_cut = form->group != group || (out->scale_multiples && form->unit != out->unit);
     while (num_blocks) {
         uint64_t first = block * elements, end = col + count;
         size_t whole = 0; // blocks
-        if (first >= col && (first - col) % group == 0) whole = (size_t)((end - first) / elements);
+        bool begins = first >= col && (first - col) % group == 0 &&
+                      (!out->scale_multiples || (first - col) % out->unit == 0);
+        if (begins) whole = (size_t)((end - first) / elements);
         if (whole > num_blocks) whole = num_blocks;
         size_t used = whole ? whole : 1;
         if (!whole) {
             unpack_part(m, bytes, first, col, count, group, out);
         } else {
-            size_t at = (size_t)(first - col), g = at / group;
-            float *offsets = out->offsets ? out->offsets + g : NULL;
-            if (parts == 1) {
-                m->codes->unpack(bytes, whole, out->codes + at, out->scales + g, offsets);
+            size_t at = (size_t)(first - col);
+            const struct matrix_codes from = codes_from(out, at, group);
+            if (is_cut) {
+                unpack_cut(m, bytes, whole, group, &from);
             } else {
-                unpack_cut(m, bytes, whole, parts, out->codes + at, out->scales + g, offsets);
+                unpack(m, bytes, whole, &from);
             }
         }
         bytes += used * m->type->bytes;
@@ -152,6 +212,7 @@ static void unpack_blocks(const struct gguf_matrix *m, const uint8_t *bytes, uin
 // Multiplies what was read of some columns by the matrix's factor.
 static void multiply_groups(const struct gguf_matrix *m, size_t count, uint32_t group,
                             const struct matrix_codes *out) {
+    if (out->scale_multiples) group = out->unit; // units are multiplied
     size_t num_groups = m->has_factor ? (count + group - 1) / group : 0;
     for (size_t i = 0; i < num_groups; i++) {
         out->scales[i] *= m->factor;
@@ -185,12 +246,8 @@ static enum status read_codes(const struct matrix_reader *base, uint64_t row, ui
     uint64_t begin = row_at(m, row);
     enum status status = OK;
     for (size_t at = 0; at < count && !status;) {
-        size_t len = joined_cols(m, col + at, count - at), num_groups = at / group;
-        const struct matrix_codes part = {
-            .codes = out->codes + at,
-            .scales = out->scales + num_groups,
-            .offsets = out->offsets ? out->offsets + num_groups : NULL,
-        };
+        size_t len = joined_cols(m, col + at, count - at);
+        const struct matrix_codes part = codes_from(out, at, group);
         status = read_stored_codes(m, begin, gguf_stored_at(&m->col_order, col + at), len, group,
                                    &part, err);
         if (!status) multiply_groups(m, len, group, &part);
@@ -240,4 +297,8 @@ void gguf_matrix_init(struct gguf_matrix *matrix) {
     matrix->base.read_codes = read_codes;
     matrix->base.read_code_rows = read_code_rows;
     matrix->base.form = matrix->codes->form;
+    // Blocks of which a run of columns has a part are read with a scale for each group.
+    uint32_t unit = matrix->base.form.unit;
+    if (!unit || !(matrix->col_order.first % unit || matrix->col_order.run % unit)) return;
+    matrix->base.form.unit = matrix->base.form.shift = 0;
 }
