@@ -140,6 +140,7 @@ static enum status read_tensor(struct safetensors *file, const char *name, const
 
 static enum status check_metadata(const struct safetensors *file, json_t *metadata,
                                   struct err *err) {
+    if (json_is_null(metadata)) return OK; // MLX writes it so where there is nothing to say
     if (!json_is_object(metadata)) {
         return err_set(err, ERR_FORMAT, "%s: \"__metadata__\" is %s, want an object of strings",
                        file->path, jread_type_name(metadata));

@@ -57,9 +57,13 @@ static enum status model_of(size_t *out, const json_t *text, const char *what, s
 // Keys that are about the whole checkpoint. Those of the text model come first, but one: which
 // matrices are tied is the whole model's.
 static int take_outer_keys(json_t *text, const json_t *root) {
-    static const char *const keys[] = {"quantization_config", "use_bidirectional_attention",
-                                       "is_encoder_decoder",  "add_cross_attention",
-                                       "eos_token_id",        "dtype",
+    static const char *const keys[] = {"quantization_config",
+                                       "quantization",
+                                       "use_bidirectional_attention",
+                                       "is_encoder_decoder",
+                                       "add_cross_attention",
+                                       "eos_token_id",
+                                       "dtype",
                                        "torch_dtype"};
     int failed = 0;
     json_t *tied = json_object_get(root, "tie_word_embeddings");

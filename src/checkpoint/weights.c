@@ -9,26 +9,18 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/os/file.h"
-#include "base/os/map.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/dummy/weights_dummy.h"
 #include "checkpoint/quantized/quantized_module.h"
 #include "checkpoint/spare_tensors.h"
 #include "checkpoint/tensor.h"
 #include "checkpoint/tensor_hash.h"
-#include "checkpoint/text_part.h"
+#include "checkpoint/tensor_table.h"
 
 enum {
     SHAPE_TEXT_MAX = 200,
     NAME_MAX_BYTES = 256,
     PART_NAME_BYTES = NAME_MAX_BYTES + 32,
-};
-
-struct entry {
-    const struct tensor *tensor;
-    char *name; // as text_part.h gives it; NULL: the tensor's own
-    bool is_other_part; // of a model for images or sound
-    bool used; // taken or ignored
 };
 
 // What weights_release frees: one of the two.
@@ -38,10 +30,7 @@ struct owned {
 };
 
 struct weights {
-    struct tensor_set *set; // NULL: dummy weights
-    struct entry *entries; // [num_entries], as in the set
-    size_t num_entries;
-    struct strmap by_name; // -> index into entries
+    struct tensor_table table; // empty: dummy weights
     struct weights_dummy *dummy; // NULL: a real checkpoint
     struct quantization_config quantization;
     bool has_other_parts;
@@ -63,44 +52,12 @@ static const char *shape_text(char text[SHAPE_TEXT_MAX], uint32_t rank, const ui
     return text;
 }
 
-// Puts the tensor into the map under the name that it has in a text model.
-static enum status name_entry(struct weights *weights, uint32_t index, struct err *err) {
-    struct entry *entry = &weights->entries[index];
-    const char *name = entry->tensor->name;
-    char canonical[NAME_MAX_BYTES];
-    entry->is_other_part = !text_part_tensor_name(name, canonical, sizeof canonical);
-    if (!entry->is_other_part && strlen(name) + TEXT_PART_GROWS < sizeof canonical &&
-        strcmp(canonical, name) != 0) {
-        entry->name = strdup(canonical);
-        if (!entry->name) return err_nomem(err, "tensor list");
-        name = entry->name;
-    }
-    bool existed = false;
-    enum status status = strmap_put(&weights->by_name, name, strlen(name), index, &existed, err);
-    if (status || !existed) return status;
-    return err_set(err, ERR_FORMAT, "%s has the tensor \"%.150s\" under two names",
-                   entry->tensor->path, name);
-}
-
-static enum status list_entries(struct weights *weights, struct err *err) {
-    const struct tensor_set *set = weights->set;
-    weights->entries = calloc(set->count ? set->count : 1, sizeof *weights->entries);
-    if (!weights->entries) return err_nomem(err, "tensor list");
-    enum status status = strmap_reserve(&weights->by_name, set->count, err);
-    for (size_t i = 0; i < set->count && !status; i++) {
-        weights->entries[weights->num_entries++].tensor = set->tensors[i];
-        status = name_entry(weights, (uint32_t)i, err);
-    }
-    return status;
-}
-
 enum status weights_open(struct weights **out, const struct checkpoint *checkpoint,
                          struct err *err) {
     *out = NULL;
     struct weights *weights = calloc(1, sizeof *weights);
     if (!weights) return err_nomem(err, "weights");
-    enum status status = checkpoint_open_tensors(checkpoint, &weights->set, err);
-    if (!status) status = list_entries(weights, err);
+    enum status status = tensor_table_open(&weights->table, checkpoint, err);
     if (status) weights_close(weights);
     if (!status) *out = weights;
     return status;
@@ -118,12 +75,9 @@ enum status weights_open_dummy(struct weights **out, struct err *err) {
 
 void weights_close(struct weights *weights) {
     if (!weights) return;
-    strmap_fini(&weights->by_name);
     weights_release(weights);
     free(weights->owned);
-    for (size_t i = 0; i < weights->num_entries; i++) free(weights->entries[i].name);
-    free(weights->entries);
-    if (weights->set) weights->set->close(weights->set);
+    tensor_table_close(&weights->table);
     weights_dummy_destroy(weights->dummy);
     free(weights);
 }
@@ -171,20 +125,22 @@ static struct owned *add_owned(struct weights *weights, struct err *err) {
     return owned;
 }
 
-static struct entry *find_entry(const struct weights *weights, const char *name) {
-    uint32_t index;
-    if (!strmap_get(&weights->by_name, name, strlen(name), &index)) return NULL;
-    return &weights->entries[index];
+static struct table_entry *find_entry(const struct weights *weights, const char *name) {
+    return tensor_table_find(&weights->table, name);
 }
 
-static enum status check_shape(const struct entry *entry, uint32_t rank, const uint64_t *shape,
-                               struct err *err) {
+static enum status check_shape(const struct table_entry *entry, uint32_t rank,
+                               const uint64_t *shape, struct err *err) {
     const struct tensor *tensor = entry->tensor;
     bool equal = tensor->rank == rank;
     for (uint32_t i = 0; i < rank && equal; i++) equal = tensor->shape[i] == shape[i];
     // A number, and a matrix of one row, are vectors too.
     if (rank == 1 && tensor->rank == 0) equal = shape[0] == 1;
     if (rank == 1 && tensor->rank == 2 && tensor->shape[0] == 1) equal = tensor->shape[1] == *shape;
+    // MLX has a convolution's weights as [channels][width][1].
+    if (rank == 2 && tensor->rank == 3 && tensor->shape[2] == 1 && tensor->shape[1] == shape[1]) {
+        equal = tensor->shape[0] == shape[0];
+    }
     if (rank == 2 && tensor->rank == 3 && tensor->shape[2] == shape[1]) {
         uint64_t rows = 0;
         equal =
@@ -198,7 +154,7 @@ static enum status check_shape(const struct entry *entry, uint32_t rank, const u
                    shape_text(found, tensor->rank, tensor->shape), shape_text(want, rank, shape));
 }
 
-static enum status mark_used(struct entry *entry, struct err *err) {
+static enum status mark_used(struct table_entry *entry, struct err *err) {
     if (entry->used) {
         return err_set(err, ERR_INVALID, "%s: tensor \"%.200s\" was taken twice",
                        entry->tensor->path, entry->tensor->name);
@@ -274,16 +230,16 @@ static void name_in_file(char out[NAME_MAX_BYTES], const char *tensor, const cha
     snprintf(out, NAME_MAX_BYTES, "%.*s", (int)len, tensor);
 }
 
-static struct entry *find_beside(const struct weights *weights, const char *module,
-                                 const char *ending) {
+static struct table_entry *find_beside(const struct weights *weights, const char *module,
+                                       const char *ending) {
     char name[PART_NAME_BYTES];
     snprintf(name, sizeof name, "%s%s", module, ending);
     return find_entry(weights, name);
 }
 
 // The tensor with the scales of all experts of the module's layer. NULL: there is none.
-static struct entry *find_scales_of_all(const struct weights *weights, const char *module,
-                                        struct expert_place *place) {
+static struct table_entry *find_scales_of_all(const struct weights *weights, const char *module,
+                                              struct expert_place *place) {
     char name[PART_NAME_BYTES];
     name_part(name, module, PART_WEIGHT);
     if (!expert_place_parse(place, name)) return NULL;
@@ -310,7 +266,7 @@ static enum status find_module(const struct quantization_config **config,
     for (int part = 0; part < NUM_MODULE_PARTS; part++) {
         char beside[PART_NAME_BYTES];
         name_part(beside, module, part);
-        const struct entry *entry = find_entry(weights, beside);
+        const struct table_entry *entry = find_entry(weights, beside);
         if (!entry) continue;
         out->parts[part] = entry->tensor;
         if (!is_found) name_in_file(own_name, entry->tensor->name, beside + strlen(module));
@@ -325,7 +281,7 @@ static enum status find_module(const struct quantization_config **config,
     *config = quantization_config_kind(*config, codes && codes->dtype == DTYPE_F8_E4M3);
     if ((*config)->method != QUANTIZED_FP8 || has_scales) return status;
     struct expert_place place;
-    const struct entry *of_all = find_scales_of_all(weights, module, &place);
+    const struct table_entry *of_all = find_scales_of_all(weights, module, &place);
     if (!of_all) return OK;
     out->parts[PART_WEIGHT_SCALE_INV] = &out->own_scales;
     return expert_stack_scales(&out->own_scales, &place, of_all->tensor, out->out,
@@ -368,8 +324,8 @@ static enum status take_module(struct weights *weights, struct quantized_module 
 // The tensors that have an expert's weight or bias among those of others.
 struct stack {
     struct expert_place place;
-    struct entry *floats; // NULL: the two below
-    struct entry *blocks, *scales;
+    struct table_entry *floats; // NULL: the two below
+    struct table_entry *blocks, *scales;
 };
 
 // False: it is not such a name, or there are no such tensors.
@@ -379,7 +335,7 @@ static bool find_stack(const struct weights *weights, const char *name, struct s
     if (!expert_place_parse(&out->place, name)) return false;
     out->place.num_experts = weights->num_experts;
     out->place.is_halved = weights->expert_layout == EXPERTS_HALVED;
-    const struct entry *beside = find_beside(weights, out->place.other_module, "");
+    const struct table_entry *beside = find_beside(weights, out->place.other_module, "");
     if (beside) out->place.other = beside->tensor;
     out->floats = find_beside(weights, out->place.module, out->place.is_bias ? "_bias" : "");
     if (out->floats || out->place.is_bias) return out->floats != NULL;
@@ -417,7 +373,7 @@ static enum status take_stacked(struct weights *weights, const struct stack *sta
 }
 
 // Whether a matrix is in the format of the configuration. `entry`: the tensor of its name, or NULL.
-static bool is_quantized(const struct weights *weights, const struct entry *entry) {
+static bool is_quantized(const struct weights *weights, const struct table_entry *entry) {
     return weights->quantization.method != QUANTIZED_NOT &&
            !(entry && is_plain(entry->tensor->dtype));
 }
@@ -441,7 +397,7 @@ enum status weights_form(const struct weights *weights, const char *name, uint64
     struct quantized_module module;
     *out = (struct matrix_form){0};
     if (weights->dummy) return dummy_form(weights, name, cols, out, err);
-    const struct entry *entry = find_entry(weights, name);
+    const struct table_entry *entry = find_entry(weights, name);
     if (entry && entry->tensor->reader) *out = entry->tensor->reader->form;
     if (out->code || !is_quantized(weights, entry)) return OK;
     struct stack stack;
@@ -460,7 +416,7 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
     *out = (struct weight){.dtype = DTYPE_BF16, .rank = rank};
     memcpy(out->shape, shape, rank * sizeof *shape);
     if (weights->dummy) return take_dummy(weights, name, out, err);
-    struct entry *entry = find_entry(weights, name);
+    struct table_entry *entry = find_entry(weights, name);
     char module_name[NAME_MAX_BYTES];
     struct quantized_module module;
     const struct quantization_config *config = NULL;
@@ -478,7 +434,7 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
         char want[SHAPE_TEXT_MAX];
         return err_set(err, ERR_FORMAT,
                        "%s does not have the tensor \"%.200s\" of shape %s, which the model needs",
-                       weights->set->place, name, shape_text(want, rank, shape));
+                       weights->table.set->place, name, shape_text(want, rank, shape));
     }
     const struct tensor *tensor = entry->tensor;
     bool has_reader = tensor->reader && rank == 2;
@@ -521,7 +477,7 @@ static enum status compare_bytes(const struct tensor *a, const struct tensor *b,
 
 // Compares all bytes: a difference in one row is as wrong as in all. The embedding was read before,
 // so it is in the page cache.
-static enum status check_copy(const struct entry *copy, const struct entry *original,
+static enum status check_copy(const struct table_entry *copy, const struct table_entry *original,
                               struct err *err) {
     const struct tensor *a = copy->tensor, *b = original->tensor;
     bool same = a->dtype == b->dtype && a->size_bytes == b->size_bytes;
@@ -536,9 +492,9 @@ static enum status check_copy(const struct entry *copy, const struct entry *orig
 enum status weights_ignore_copy(struct weights *weights, const char *name, const char *original,
                                 uint32_t rank, const uint64_t *shape, struct err *err) {
     CHECK(rank == 1 || rank == 2, "rank=%u", rank);
-    struct entry *entry = weights->dummy ? NULL : find_entry(weights, name);
+    struct table_entry *entry = weights->dummy ? NULL : find_entry(weights, name);
     if (!entry) return OK;
-    const struct entry *first = find_entry(weights, original);
+    const struct table_entry *first = find_entry(weights, original);
     if (!first) {
         return err_set(err, ERR_FORMAT,
                        "%s: tensor \"%.100s\" is not quantized as \"%.100s\" is, but "
@@ -551,7 +507,7 @@ enum status weights_ignore_copy(struct weights *weights, const char *name, const
     return status ? status : check_copy(entry, first, err);
 }
 
-static bool is_of_ignored_layer(const struct weights *weights, const struct entry *entry) {
+static bool is_of_ignored_layer(const struct weights *weights, const struct table_entry *entry) {
     static const char prefix[] = "model.layers.";
     const char *name = entry->name ? entry->name : entry->tensor->name;
     if (strncmp(name, prefix, strlen(prefix)) != 0) return false;
@@ -565,11 +521,11 @@ static bool is_of_ignored_layer(const struct weights *weights, const struct entr
 }
 
 enum status weights_finish(const struct weights *weights, struct err *err) {
-    const struct entry *first = NULL;
+    const struct table_entry *first = NULL;
     size_t more = 0;
     enum status status = OK;
-    for (size_t i = 0; i < weights->num_entries && !status; i++) {
-        const struct entry *entry = &weights->entries[i];
+    for (size_t i = 0; i < weights->table.count && !status; i++) {
+        const struct table_entry *entry = &weights->table.entries[i];
         bool is_spare = false;
         if (entry->used || is_of_ignored_layer(weights, entry)) continue;
         if (weights->has_other_parts && entry->is_other_part) continue;
@@ -578,7 +534,8 @@ enum status weights_finish(const struct weights *weights, struct err *err) {
         if (first) more++;
         if (!first) first = entry;
     }
-    if (!status && weights->set) status = weights->set->check_unchanged(weights->set, err);
+    struct tensor_set *set = weights->table.set;
+    if (!status && set) status = set->check_unchanged(set, err);
     if (status || !first) return status;
     char text[SHAPE_TEXT_MAX], others[64] = "";
     if (more) snprintf(others, sizeof others, " (and %zu more)", more);
@@ -590,9 +547,9 @@ enum status weights_finish(const struct weights *weights, struct err *err) {
 
 enum status weights_fingerprint(const struct weights *weights, uint64_t *out, struct err *err) {
     enum status status = OK;
-    *out = weights->num_entries;
-    for (size_t i = 0; i < weights->num_entries && !status; i++) {
-        status = tensor_hash(weights->entries[i].tensor, out, err);
+    *out = weights->table.count;
+    for (size_t i = 0; i < weights->table.count && !status; i++) {
+        status = tensor_hash(weights->table.entries[i].tensor, out, err);
     }
     return status;
 }

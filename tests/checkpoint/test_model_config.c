@@ -252,7 +252,7 @@ static void test_unsupported(void **state) {
          "quantization_config|exl3"},
         {{{"quantization_config", "{}"}}, ERR_UNSUPPORTED, "quantization_config"},
         {{{"quantization_config", "4"}}, ERR_UNSUPPORTED, "quantization_config"},
-        {{{"quantization", "{\"bits\": 4}"}}, ERR_UNSUPPORTED, "\"quantization\""},
+        {{{"quantization", "{\"bits\": 7}"}}, ERR_UNSUPPORTED, "\"quantization\""},
         {{{"compression_config", "{}"}}, ERR_UNSUPPORTED, "no \"quant_method\""},
         {{{"hidden_act", "\"gelu\""}}, ERR_UNSUPPORTED, "hidden_act|gelu|silu"},
         {{{"hidden_activation", "\"gelu_pytorch_tanh\""}},

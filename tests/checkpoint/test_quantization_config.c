@@ -8,10 +8,12 @@
 #include "base/compiler.h"
 #include "support/cmocka_all.h"
 
+// `text`: "quantization_config", or all of config.json.
 static enum status read_text(struct quantization_config *config, const char *text,
                              struct err *err) {
     char whole[2048];
-    snprintf(whole, sizeof whole, "{\"quantization_config\": %s}", text);
+    bool is_all = strstr(text, "\"architectures\"") != NULL;
+    snprintf(whole, sizeof whole, is_all ? "%s" : "{\"quantization_config\": %s}", text);
     json_t *root = json_loads(whole, 0, NULL);
     if (!root) fail_msg("no JSON: %s", whole);
     enum status status = quantization_config_read(config, root, "config.json", err);
@@ -482,8 +484,61 @@ static void test_skipped_modules_are_whole_components(void **state) {
     quantization_config_fini(&c);
 }
 
+#define MLX_OF(model, quantization)                                                                \
+    "{\"architectures\": [\"" model "\"], \"quantization\": " quantization "}"
+#define MLX(quantization) MLX_OF("Qwen3ForCausalLM", quantization)
+
+static void test_mlx(void **state) {
+    (void)state;
+    struct quantization_config c = read_ok(
+        MLX("{\"group_size\": 128, \"bits\": 3, \"mode\": \"affine\", \"a.b\": {\"bits\": 8}, "
+            "\"a.c\": {\"group_size\": 32, \"bits\": 6}, \"a.d\": false, \"a.e\": true}"));
+    static const struct {
+        const char *module;
+        uint32_t bits, group;
+    } cases[] = {{"a", 3, 128},   {"a.bb", 3, 128}, {"x.a.b", 3, 128},
+                 {"a.e", 3, 128}, {"a.c", 6, 32},   {"a.b", 8, 64}}; // 64: MLX's own
+    const struct quantization_config *found = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *module = cases[i].module;
+        // By the name in the file too.
+        assert_int_equal(quantization_config_of(&found, &c, i % 2 ? "m" : module, module, NULL),
+                         OK);
+        assert_int_equal(found->method, QUANTIZED_MLX);
+        assert_int_equal(found->bits, cases[i].bits);
+        assert_int_equal(found->block_cols, cases[i].group);
+    }
+    assert_int_equal(quantization_config_of(&found, &c, "a.d", "a.d", NULL), OK);
+    assert_null(found);
+    quantization_config_fini(&c);
+    // Beside the copy of it.
+    c = read_ok("{\"architectures\": [\"LlamaForCausalLM\"], \"quantization\": {\"bits\": 2}, "
+                "\"quantization_config\": {\"bits\": 2}}");
+    assert_int_equal(c.bits, 2);
+    quantization_config_fini(&c);
+}
+
+static void test_mlx_refused(void **state) {
+    (void)state;
+    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 7}"), "\"bits\"");
+    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 1}"), "\"bits\"");
+    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 16}"), "\"bits\"");
+    refused(ERR_UNSUPPORTED, MLX("{\"group_size\": 48}"), "\"group_size\"");
+    refused(ERR_UNSUPPORTED, MLX("{\"mode\": \"nvfp4\"}"), "nvfp4");
+    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"twist\": 1}"), "\"twist\"");
+    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"a\": {\"twist\": 1}}"), "\"twist\"");
+    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"a\": {\"bits\": 7}}"), "\"bits\"");
+    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"a\": {\"mode\": \"mxfp4\"}}"), "mxfp4");
+    refused(ERR_FORMAT, MLX("[4]"), "\"quantization\"");
+    refused(ERR_UNSUPPORTED, MLX_OF("Qwen3NextForCausalLM", "{\"bits\": 4}"),
+            "Qwen3NextForCausalLM");
+    refused(ERR_UNSUPPORTED, MLX_OF("Qwen3", "{\"bits\": 4}"), "Qwen3");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mlx),
+        cmocka_unit_test(test_mlx_refused),
         cmocka_unit_test(test_methods),
         cmocka_unit_test(test_rounded_inputs),
         cmocka_unit_test(test_modelopt),

@@ -37,6 +37,9 @@ static const struct part mxfp4[] = {{PART_WEIGHT_PACKED, DTYPE_U8, 2, {OUT, IN /
                                     {PART_WEIGHT_SCALE, DTYPE_U8, 2, {OUT, 1}}};
 static const struct part int8[] = {{PART_WEIGHT, DTYPE_I8, 2, {OUT, IN}},
                                    {PART_WEIGHT_SCALE, DTYPE_F32, 2, {OUT, GROUPS}}};
+static const struct part mlx[] = {{PART_WEIGHT, DTYPE_U32, 2, {OUT, IN / 8}},
+                                  {PART_SCALES, DTYPE_BF16, 2, {OUT, GROUPS}},
+                                  {PART_BIASES, DTYPE_BF16, 2, {OUT, GROUPS}}};
 
 static const struct {
     enum quantization_method method;
@@ -46,6 +49,7 @@ static const struct {
     {QUANTIZED_GPTQ, gptq, ARRAY_LEN(gptq)},       {QUANTIZED_AWQ, awq, ARRAY_LEN(awq)},
     {QUANTIZED_PACKED, packed, ARRAY_LEN(packed)}, {QUANTIZED_NVFP4, nvfp4, ARRAY_LEN(nvfp4)},
     {QUANTIZED_MXFP4, mxfp4, ARRAY_LEN(mxfp4)},    {QUANTIZED_INT8, int8, ARRAY_LEN(int8)},
+    {QUANTIZED_MLX, mlx, ARRAY_LEN(mlx)},
 };
 
 static enum status open_parts(size_t format, const struct part *parts, size_t num_parts,

@@ -42,7 +42,7 @@ static const char *const families[] = {
     "granite",    "olmo2",           "phi3-short", "mistral3",        "qwen3-5",
     "qwen3-next", "glm4-moe-lite",   "apertus",    "arcee",           "cohere",
     "lfm2",       "nemotron",        "granite4-h", "nemotron-h",      "bamba",
-    "falcon-h1",
+    "falcon-h1",  "mlx-qwen3",
 };
 
 // Prompts whose last token's router has two experts so near each other that rounding chooses: the

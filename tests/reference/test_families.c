@@ -135,6 +135,17 @@ static void test_mistral(void **state) {
     check_on_every_isa("mistral");
 }
 
+// MLX's codes of 2 to 8 bits, with other sizes for some modules; the embedding is lm_head too.
+static void test_mlx(void **state) {
+    (void)state;
+    check_by_floats("mlx-qwen3", true);
+}
+
+static void test_mlx_experts(void **state) {
+    (void)state;
+    check_by_floats("mlx-qwen3-moe", true);
+}
+
 static void test_qwen3_moe(void **state) {
     (void)state;
     check_unrounded("qwen3-moe");
@@ -500,6 +511,8 @@ static void test_qwen3_5_with_experts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mlx),
+        cmocka_unit_test(test_mlx_experts),
         cmocka_unit_test(test_apertus),
         cmocka_unit_test(test_apertus_of_dummy_weights),
         cmocka_unit_test(test_arcee),

@@ -8,18 +8,10 @@
 #include "base/json/jread.h"
 #include "checkpoint/config_read.h"
 #include "checkpoint/quantized/compressed_config.h"
+#include "checkpoint/quantized/mlx_config.h"
 
 enum { BLOCK_MAX = 1 << 16, PATTERN_MAX = 1024 };
 enum { KIND_FP8, KIND_NVFP4, NUM_KINDS }; // groups of ModelOpt's "MIXED_PRECISION"
-
-// Formats of others that are no "quantization_config" of transformers.
-static enum status check_other_keys(const json_t *root, const char *what, struct err *err) {
-    static const char key[] = "quantization"; // MLX's
-    if (!jread_get(root, key)) return OK;
-    return err_set(err, ERR_UNSUPPORTED,
-                   "%s: \"%s\" says that the weights are quantized, which is not supported", what,
-                   key);
-}
 
 enum status quantization_config_check_keys(const json_t *object, const char *const *known,
                                            size_t num_known, const char *what, struct err *err) {
@@ -470,19 +462,20 @@ static enum status read_method(struct quantization_config *out, const json_t *ob
     return err_set(err, ERR_UNSUPPORTED,
                    "%s: \"quantization_config\" says that the weights are quantized (%.60s), which "
                    "is not supported; want fp8, gptq, awq, auto-round, modelopt, mxfp4, "
-                   "compressed-tensors, or BF16, "
-                   "F16 or F32 weights",
+                   "compressed-tensors, MLX's \"quantization\", or BF16, F16 or F32 weights",
                    what, method ? method : "no \"quant_method\"");
 }
 
 enum status quantization_config_read(struct quantization_config *out, const json_t *root,
                                      const char *what, struct err *err) {
     *out = (struct quantization_config){0};
-    enum status status = check_other_keys(root, what, err);
+    // MLX repeats its own under the other name. mlx-lm too reads this one first.
+    const json_t *of_mlx = jread_get(root, "quantization");
     const json_t *object = jread_get(root, "quantization_config");
     if (!object) object = jread_get(root, "compression_config");
-    if (status || !object) return status;
-    status = read_method(out, object, what, err);
+    if (!of_mlx && !object) return OK;
+    enum status status = of_mlx ? mlx_config_read(out, of_mlx, root, what, err)
+                                : read_method(out, object, what, err);
     if (status) quantization_config_fini(out);
     return status;
 }
@@ -562,6 +555,7 @@ enum status quantization_config_of(const struct quantization_config **out,
         return OK;
     }
     status = find_target(&kind, &group, &config->targets, module, own_name, err);
-    if (!status && kind != TARGET_NONE) *out = &config->groups[group];
-    return status;
+    if (status || kind == TARGET_NONE) return status;
+    if (config->groups[group].method != QUANTIZED_NOT) *out = &config->groups[group];
+    return OK;
 }

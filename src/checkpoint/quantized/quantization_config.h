@@ -9,6 +9,8 @@
  *   mxfp4               the experts of gpt-oss
  *   compressed-tensors  8-bit floats and integers, packed 4 or 8 bits, NVFP4 and MXFP4
  *
+ * MLX has a "quantization" instead: 2 to 8 bits in groups (mlx_config.h).
+ *
  * Some say that inputs of linears are rounded too. rounds_inputs has that for 8-bit floats, whose
  * rounding GPUs make use of. A scale for the inputs that is the same for all tokens is not needed:
  * each row, or group of a row, gets one that fits it. Of other formats inputs are not rounded to
@@ -32,6 +34,7 @@ enum quantization_method {
     QUANTIZED_AWQ,
     QUANTIZED_NVFP4,
     QUANTIZED_MXFP4,
+    QUANTIZED_MLX, // of any number of bits, with a scale and a bias for each group
 };
 
 struct quantization_config {

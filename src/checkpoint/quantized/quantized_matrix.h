@@ -1,11 +1,12 @@
-/* Matrices whose elements are stored as codes of 8 or 4 bits:
+/* Matrices whose elements are stored as codes of 2 to 8 bits:
  *
  *   value[r][c] = (decoded(code[r][c]) - zero) * scale[r / block_rows][group of c]
+ *   value[r][c] = decoded(code[r][c]) * scale + bias    where groups have biases
  *
- * Of 4-bit codes the first is in a byte's low half. E4M3 and E2M1 are floats: a sign, exponent bits
- * and mantissa bits. E4M3 has no infinity, and 0x7f and 0xff are NaN, which is refused. E2M1 is 0,
- * 0.5, 1, 1.5, 2, 3, 4 or 6 and a sign. All formats of checkpoints are brought into this one
- * (quantized_module.h). */
+ * A row's codes follow each other, the first in the lowest bits. E4M3 and E2M1 are floats: a sign,
+ * exponent bits and mantissa bits. E4M3 has no infinity, and 0x7f and 0xff are NaN, which is
+ * refused. E2M1 is 0, 0.5, 1, 1.5, 2, 3, 4 or 6 and a sign. All formats of checkpoints are brought
+ * into this one (quantized_module.h). */
 #ifndef CHECKPOINT_QUANTIZED_QUANTIZED_MATRIX_H
 #define CHECKPOINT_QUANTIZED_QUANTIZED_MATRIX_H
 
@@ -18,11 +19,13 @@ enum matrix_code {
     CODE_UINT8, // 8 bits
     CODE_UINT4, // 4 bits
     CODE_E2M1, // 4 bits
+    CODE_UINT, // `bits`, which may be in two bytes
 };
 
 struct quantized_matrix {
     const char *name, *path; // of the tensor and its file, for errors; borrowed
     enum matrix_code code;
+    uint32_t bits; // of CODE_UINT: 2 to 7
     uint64_t rows, cols;
     struct byte_source codes; // [rows][row_bytes]
     size_t row_bytes;
@@ -33,6 +36,7 @@ struct quantized_matrix {
     float *scales; // [ceil(rows / block_rows)][num_groups]
     uint8_t *zeros; // of each scale; NULL: `zero` for all
     uint8_t zero;
+    float *biases; // the same; NULL: none. With biases there are no zeros, and no `groups`
     uint32_t *groups; // [cols], each less than num_groups; NULL: column / block_cols
     struct matrix_form form; // of the reader; without a code where there are `groups`
 };

@@ -22,6 +22,7 @@ static const char *const part_names[NUM_MODULE_PARTS] = {
     [PART_QWEIGHT] = "qweight",
     [PART_QZEROS] = "qzeros",
     [PART_SCALES] = "scales",
+    [PART_BIASES] = "biases",
     [PART_G_IDX] = "g_idx",
     [PART_ACTIVATION_SCALE] = "activation_scale",
     [PART_INPUT_SCALE] = "input_scale",
@@ -96,7 +97,7 @@ static void set_groups(struct opening *o) {
 
 // The form of the codes, whatever `groups` says.
 static struct matrix_form form_of(const struct quantization_config *config, uint64_t in) {
-    enum weight_code of_integers = config->bits == 4 ? WEIGHT_CODE_INT4 : WEIGHT_CODE_INT8;
+    enum weight_code of_integers = config->bits <= 4 ? WEIGHT_CODE_INT4 : WEIGHT_CODE_INT8;
     struct matrix_form form = {.group = config->block_cols};
     switch (config->method) {
     case QUANTIZED_FP8:
@@ -112,6 +113,7 @@ static struct matrix_form form_of(const struct quantization_config *config, uint
         form.has_offsets = !config->is_symmetric;
         break;
     case QUANTIZED_AWQ:
+    case QUANTIZED_MLX:
         form.code = of_integers;
         form.has_offsets = true;
         break;
@@ -366,6 +368,34 @@ static enum status open_fp4(struct opening *o, bool is_nvfp4) {
     return apply_global_scale(o, module->out * o->matrix.num_groups);
 }
 
+// As use, of any type that floats are stored in.
+static enum status use_floats(struct opening *o, enum module_part part, uint64_t rows,
+                              uint64_t cols) {
+    const struct tensor *t = o->module->parts[part];
+    bool is_float = t && is_scale_dtype(t->dtype);
+    return use(o, part, is_float ? t->dtype : DTYPE_F16, rows, cols);
+}
+
+// MLX: words of codes along the inputs, of any width, and a scale and a bias for each group.
+static enum status open_mlx(struct opening *o) {
+    struct quantized_matrix *m = &o->matrix;
+    uint32_t bits = o->config->bits;
+    if (m->cols % m->block_cols || m->cols % 32) {
+        return err_set(o->err, ERR_UNSUPPORTED,
+                       "\"%.150s\" has %llu inputs, want a multiple of %llu and of 32",
+                       o->module->name, (unsigned long long)m->cols,
+                       (unsigned long long)m->block_cols);
+    }
+    enum status status = use(o, PART_WEIGHT, DTYPE_U32, m->rows, m->cols / 32 * bits);
+    if (!status) status = use_floats(o, PART_SCALES, m->rows, m->num_groups);
+    if (!status) status = use_floats(o, PART_BIASES, m->rows, m->num_groups);
+    if (status) return status;
+    set_codes(o, PART_WEIGHT, bits == 4 ? CODE_UINT4 : bits == 8 ? CODE_UINT8 : CODE_UINT);
+    m->bits = bits;
+    status = load_floats(o, PART_SCALES, &m->scales);
+    return status ? status : load_floats(o, PART_BIASES, &m->biases);
+}
+
 // gptq and awq: codes, scales and zeros [in][out], brought into rows.
 static enum status open_columns(struct opening *o) {
     const uint64_t in = o->module->in, out = o->module->out, groups = o->matrix.num_groups;
@@ -381,11 +411,7 @@ static enum status open_columns(struct opening *o) {
                              is_gptq ? out : out / per_word);
     bool has_zeros = o->module->parts[PART_QZEROS] || !is_gptq || !o->config->is_symmetric;
     if (!status && has_zeros) status = use(o, PART_QZEROS, DTYPE_I32, groups, out / per_word);
-    const struct tensor *scales = o->module->parts[PART_SCALES];
-    bool is_float = scales && is_scale_dtype(scales->dtype);
-    if (!status) {
-        status = use(o, PART_SCALES, is_float ? scales->dtype : DTYPE_F16, groups, out);
-    }
+    if (!status) status = use_floats(o, PART_SCALES, groups, out);
     if (!status && o->module->parts[PART_G_IDX] && is_gptq) status = load_groups(o, PART_G_IDX);
     if (status) return status;
     o->matrix.name = o->module->parts[PART_QWEIGHT]->name;
@@ -420,6 +446,8 @@ static enum status open_method(struct opening *o) {
     case QUANTIZED_GPTQ:
     case QUANTIZED_AWQ:
         return open_columns(o);
+    case QUANTIZED_MLX:
+        return open_mlx(o);
     case QUANTIZED_NOT:
         break;
     }

@@ -21,6 +21,7 @@ enum module_part {
     PART_QWEIGHT,
     PART_QZEROS,
     PART_SCALES,
+    PART_BIASES,
     PART_G_IDX,
     // These say how inputs are rounded. They are not rounded here, so the results are only closer.
     PART_ACTIVATION_SCALE,

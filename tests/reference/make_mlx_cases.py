@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Writes what MLX makes, with its packages, under tests/reference/data:
+
+  quantized/mlx-*.safetensors   one small linear for each number of bits; "want.weight" has its values
+  quantized/other_cases.json    what config.json has for each
+  mlx-qwen3, mlx-qwen3-moe      small random checkpoints that mlx-lm quantized, with other sizes for some
+                                modules; expected.safetensors has transformers' float32 logits of the
+                                values that the codes stand for
+
+    pip install torch "mlx[cpu]" mlx-lm
+    tests/reference/make_mlx_cases.py
+"""
+import json
+import os
+import tempfile
+
+import mlx.core as mx
+import numpy as np
+import torch
+from mlx.utils import tree_flatten
+from mlx_lm.utils import load_model, quantize_model, save_config, save_model
+from pathlib import Path
+from safetensors.torch import save_file
+from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+OUT, IN = 32, 64
+LENGTHS = (1, 2, 17, 257, 300)
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
+cases = {}
+
+
+def to_torch(array) -> torch.Tensor:
+    return torch.from_numpy(np.array(array))
+
+
+def values_of(codes, scales, biases, group_size: int, bits: int) -> torch.Tensor:
+    """MLX's own decoding, in float32."""
+    floats = [x.astype(mx.float32) for x in (scales, biases)]
+    return to_torch(mx.dequantize(codes, *floats, group_size, bits))
+
+
+def linear(bits: int, group_size: int, dtype) -> None:
+    mx.random.seed(bits)
+    weights = (mx.random.normal((OUT, IN)) * mx.random.uniform(shape=(OUT, 1)) * 0.1).astype(dtype)
+    codes, scales, biases = mx.quantize(weights, group_size, bits)
+    name = f"mlx-{bits}bit-g{group_size}"
+    tensors = {"m.weight": codes, "m.scales": scales, "m.biases": biases}
+    want = mx.array(values_of(codes, scales, biases, group_size, bits).numpy())
+    mx.save_safetensors(os.path.join(DATA, "quantized", name), tensors | {"want.weight": want})
+    cases[name] = {
+        "architectures": ["Qwen3ForCausalLM"],
+        "quantization": {"group_size": group_size, "bits": bits, "mode": "affine"},
+    }
+
+
+def sizes_of(path: str, module):
+    """Other bits for some modules, as mixed recipes have them; layer 1's down_proj stays in BF16."""
+    bits = {"k_proj": 3, "v_proj": 6, "o_proj": 8, "gate_proj": 5, "gate": 8, "lm_head": 6}
+    last = path.split(".")[-1]
+    if path == "model.layers.1.mlp.down_proj":
+        return False
+    if last == "up_proj" and ".1." in path:
+        return {"group_size": 32, "bits": 2}
+    if last in bits:
+        return {"group_size": 32 if last == "o_proj" else 64, "bits": bits[last]}
+    return True
+
+
+def randomize(model) -> None:
+    torch.manual_seed(28)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+            else:
+                parameter.copy_(torch.randn_like(parameter) * 0.08)
+
+
+def load_decoded(model, folder: str, config: dict) -> None:
+    """Gives a model of transformers the values of MLX's tensors."""
+    quantization, state = config["quantization"], {}
+    tensors = mx.load(os.path.join(folder, "model.safetensors"))
+    for name, tensor in tensors.items():
+        module = name.removesuffix(".weight")
+        if name.endswith((".scales", ".biases")):
+            continue
+        if module + ".scales" not in tensors:
+            state[name] = to_torch(tensor.astype(mx.float32))
+            continue
+        sizes = quantization.get(module, quantization)
+        state[name] = values_of(
+            tensor, tensors[module + ".scales"], tensors[module + ".biases"],
+            sizes["group_size"], sizes["bits"])
+        if module.endswith(".mlp.gate"):  # routers are decoded to BF16
+            state[name] = state[name].bfloat16().float()
+    for name in [n for n in state if n.endswith("switch_mlp.gate_proj.weight")]:
+        prefix = name.removesuffix("switch_mlp.gate_proj.weight")
+        gate, up, down = (state.pop(f"{prefix}switch_mlp.{part}_proj.weight") for part in ("gate", "up", "down"))
+        state[prefix + "experts.gate_up_proj"] = torch.cat((gate, up), 1)
+        state[prefix + "experts.down_proj"] = down
+    if config["tie_word_embeddings"]:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    model.load_state_dict(state)
+
+
+def published_config(path: str) -> None:
+    """Keys as published checkpoints have them, which mlx-lm reads."""
+    with open(path, encoding="utf-8") as file:
+        config = json.load(file)
+    config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
+    if "num_local_experts" in config:
+        config["num_experts"] = config.pop("num_local_experts")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(config, file)
+
+
+def family(name: str, model_class, config) -> None:
+    folder = os.path.join(DATA, name)
+    os.makedirs(folder, exist_ok=True)
+    model = model_class(config)
+    randomize(model)
+    with tempfile.TemporaryDirectory() as original:
+        model.to(torch.bfloat16).save_pretrained(original)
+        published_config(os.path.join(original, "config.json"))
+        loaded, mlx_config = load_model(Path(original))
+        loaded, mlx_config = quantize_model(loaded, mlx_config, 64, 4, quant_predicate=sizes_of)
+        save_model(folder, loaded)
+        save_config(mlx_config, os.path.join(folder, "config.json"))
+    os.remove(os.path.join(folder, "model.safetensors.index.json"))
+    model = model_class(config).eval()
+    load_decoded(model, folder, mlx_config)
+    tensors = {}
+    torch.manual_seed(29)
+    for k, length in enumerate(LENGTHS):
+        ids = torch.randint(2, config.vocab_size, (length,))
+        with torch.no_grad():
+            logits = model(ids[None]).logits[0]
+        tensors[f"seq{k}.input_ids"] = ids.to(torch.int32)
+        tensors[f"seq{k}.last_logits"] = logits[-1].clone()
+    save_file(tensors, os.path.join(folder, "expected.safetensors"))
+
+
+def main() -> None:
+    for bits, group_size in ((2, 32), (3, 64), (4, 32), (5, 32), (6, 64), (8, 32)):
+        linear(bits, group_size, mx.bfloat16)
+    linear(4, 64, mx.float16)
+    sizes = {
+        "vocab_size": 503, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "bos_token_id": 0,
+        "eos_token_id": 1, "max_position_embeddings": 2048,
+    }
+    family("mlx-qwen3", Qwen3ForCausalLM, Qwen3Config(**sizes, tie_word_embeddings=True))
+    moe = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
+    family("mlx-qwen3-moe", Qwen3MoeForCausalLM, Qwen3MoeConfig(**sizes, **moe, tie_word_embeddings=False))
+    with open(os.path.join(DATA, "quantized", "other_cases.json"), "w", encoding="utf-8") as file:
+        json.dump(cases, file, indent=1, sort_keys=True)
+        file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
