@@ -212,7 +212,7 @@ static void test_packing_names(void **state) {
 
 static void test_refused(void **state) {
     (void)state;
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"bitsandbytes\"}", "bitsandbytes");
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"hqq\"}", "hqq");
     refused(ERR_UNSUPPORTED, "{\"quant_method\": \"fp8\", \"twist\": 1}", "\"twist\"");
     refused(ERR_UNSUPPORTED, "{\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}", "e5m2");
     refused(ERR_UNSUPPORTED, "{\"quant_method\": \"gptq\", \"bits\": 3}", "\"bits\"");
@@ -535,8 +535,34 @@ static void test_mlx_refused(void **state) {
     refused(ERR_UNSUPPORTED, MLX_OF("Qwen3", "{\"bits\": 4}"), "Qwen3");
 }
 
+#define BNB(keys) "{\"quant_method\": \"bitsandbytes\", " keys "}"
+
+static void test_bitsandbytes(void **state) {
+    (void)state;
+    struct quantization_config c =
+        read_ok(BNB("\"load_in_4bit\": true, \"load_in_8bit\": false, \"bnb_4bit_quant_type\": "
+                    "\"fp4\", \"llm_int8_skip_modules\": [\"lm_head\", \"vision_tower\"]"));
+    assert_int_equal(method_of(&c, "model.layers.0.mlp.up_proj"), QUANTIZED_BNB4);
+    assert_int_equal(method_of(&c, "lm_head"), QUANTIZED_NOT);
+    assert_int_equal(method_of(&c, "model.vision_tower.a"), QUANTIZED_NOT);
+    quantization_config_fini(&c);
+    c = read_ok(BNB("\"load_in_8bit\": true, \"llm_int8_skip_modules\": null"));
+    assert_int_equal(method_of(&c, "lm_head"), QUANTIZED_BNB8);
+    quantization_config_fini(&c);
+    refused(ERR_UNSUPPORTED, BNB("\"load_in_4bit\": false"), "\"load_in_4bit\"");
+    refused(ERR_UNSUPPORTED, BNB("\"load_in_4bit\": true, \"load_in_8bit\": true"), "one of");
+    refused(ERR_UNSUPPORTED, BNB("\"load_in_4bit\": true, \"twist\": 1"), "\"twist\"");
+    refused(ERR_UNSUPPORTED, BNB("\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf3\""),
+            "nf3");
+    refused(ERR_UNSUPPORTED,
+            BNB("\"load_in_4bit\": true, \"bnb_4bit_quant_storage\": \"bfloat16\""), "bfloat16");
+    refused(ERR_UNSUPPORTED, BNB("\"load_in_8bit\": true, \"llm_int8_has_fp16_weight\": true"),
+            "fp16");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bitsandbytes),
         cmocka_unit_test(test_mlx),
         cmocka_unit_test(test_mlx_refused),
         cmocka_unit_test(test_methods),

@@ -40,6 +40,8 @@ static const struct part int8[] = {{PART_WEIGHT, DTYPE_I8, 2, {OUT, IN}},
 static const struct part mlx[] = {{PART_WEIGHT, DTYPE_U32, 2, {OUT, IN / 8}},
                                   {PART_SCALES, DTYPE_BF16, 2, {OUT, GROUPS}},
                                   {PART_BIASES, DTYPE_BF16, 2, {OUT, GROUPS}}};
+static const struct part bnb8[] = {{PART_WEIGHT, DTYPE_I8, 2, {OUT, IN}},
+                                   {PART_SCB, DTYPE_F32, 1, {OUT}}};
 
 static const struct {
     enum quantization_method method;
@@ -49,7 +51,7 @@ static const struct {
     {QUANTIZED_GPTQ, gptq, ARRAY_LEN(gptq)},       {QUANTIZED_AWQ, awq, ARRAY_LEN(awq)},
     {QUANTIZED_PACKED, packed, ARRAY_LEN(packed)}, {QUANTIZED_NVFP4, nvfp4, ARRAY_LEN(nvfp4)},
     {QUANTIZED_MXFP4, mxfp4, ARRAY_LEN(mxfp4)},    {QUANTIZED_INT8, int8, ARRAY_LEN(int8)},
-    {QUANTIZED_MLX, mlx, ARRAY_LEN(mlx)},
+    {QUANTIZED_MLX, mlx, ARRAY_LEN(mlx)},          {QUANTIZED_BNB8, bnb8, ARRAY_LEN(bnb8)},
 };
 
 static enum status open_parts(size_t format, const struct part *parts, size_t num_parts,
@@ -196,9 +198,74 @@ static void test_zeros_less_one_wrap_round(void **state) {
     }
 }
 
+// Opens bitsandbytes' 4 bits with one tensor missing, or of one element less.
+// NUM_MODULE_PARTS: none.
+static enum status open_bnb4(const char *text, enum module_part bad, bool is_missing,
+                             struct err *err) {
+    enum { BLOCKS = OUT * IN / 16 };
+    const struct {
+        enum module_part part;
+        enum dtype dtype;
+        uint64_t count;
+    } parts[] = {{PART_WEIGHT_STATE_NF4, DTYPE_U8, strlen(text)},
+                 {PART_WEIGHT_ABSMAX, DTYPE_U8, BLOCKS},
+                 {PART_WEIGHT_MAP, DTYPE_F32, 16},
+                 {PART_WEIGHT_NESTED_ABSMAX, DTYPE_F32, 1},
+                 {PART_WEIGHT_NESTED_MAP, DTYPE_F32, 256},
+                 {PART_WEIGHT, DTYPE_U8, OUT * IN / 2}};
+    const struct quantization_config config = {
+        .method = QUANTIZED_BNB4, .bits = 4, .block_rows = 1};
+    struct tensor tensors[ARRAY_LEN(parts)];
+    struct quantized_module module = {.name = "m", .out = OUT, .in = IN};
+    struct matrix_reader *reader = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        if (parts[i].part == bad && is_missing) continue;
+        uint64_t count = parts[i].count - (parts[i].part == bad);
+        tensors[i] = (struct tensor){.name = module_part_name(parts[i].part),
+                                     .path = "file",
+                                     .dtype = parts[i].dtype,
+                                     .rank = parts[i].part == PART_WEIGHT ? 2 : 1,
+                                     .shape = {count, 1},
+                                     .size_bytes = count * dtype_size(parts[i].dtype),
+                                     .source = {.data = i ? bytes : text}};
+        module.parts[parts[i].part] = &tensors[i];
+    }
+    enum status status = quantized_module_open(&reader, &module, &config, err);
+    if (reader) reader->close(reader);
+    return status;
+}
+
+static void test_bitsandbytes(void **state) {
+    (void)state;
+    static const char good[] = "{\"blocksize\": 16, \"nested_blocksize\": 256}";
+    static const enum module_part parts[] = {PART_WEIGHT_STATE_NF4,  PART_WEIGHT_ABSMAX,
+                                             PART_WEIGHT_MAP,        PART_WEIGHT_NESTED_ABSMAX,
+                                             PART_WEIGHT_NESTED_MAP, PART_WEIGHT};
+    struct err err = {0};
+    if (open_bnb4(good, NUM_MODULE_PARTS, false, &err)) fail_msg("%s", err.message);
+    for (size_t i = 0; i < 2 * ARRAY_LEN(parts); i++) {
+        err = (struct err){0};
+        enum module_part part = parts[i / 2];
+        if (!open_bnb4(good, part, i % 2, &err)) fail_msg("%s", module_part_name(part));
+        // Without scales of scales, the scales themselves should be floats.
+        if (part == PART_WEIGHT_NESTED_ABSMAX && i % 2) part = PART_WEIGHT_ABSMAX;
+        if (!strstr(err.message, module_part_name(part))) fail_msg("%s", err.message);
+    }
+    static const char *const states[] = {"",
+                                         "[]",
+                                         "{}",
+                                         "{\"blocksize\": 0}",
+                                         "{\"blocksize\": 12}",
+                                         "{\"blocksize\": 16, \"nested_blocksize\": -1}"};
+    for (size_t i = 0; i < ARRAY_LEN(states); i++) {
+        assert_int_not_equal(open_bnb4(states[i], NUM_MODULE_PARTS, false, &err), OK);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_zeros_less_one_wrap_round),
+        cmocka_unit_test(test_bitsandbytes),
         cmocka_unit_test(test_good_parts),
         cmocka_unit_test(test_bad_parts),
         cmocka_unit_test(test_groups_beyond_the_last_are_refused),

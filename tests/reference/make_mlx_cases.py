@@ -152,8 +152,11 @@ def main() -> None:
     family("mlx-qwen3", Qwen3ForCausalLM, Qwen3Config(**sizes, tie_word_embeddings=True))
     moe = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
     family("mlx-qwen3-moe", Qwen3MoeForCausalLM, Qwen3MoeConfig(**sizes, **moe, tie_word_embeddings=False))
-    with open(os.path.join(DATA, "quantized", "other_cases.json"), "w", encoding="utf-8") as file:
-        json.dump(cases, file, indent=1, sort_keys=True)
+    path = os.path.join(DATA, "quantized", "other_cases.json")
+    with open(path, encoding="utf-8") as file:
+        others = json.load(file)  # bitsandbytes' are there too
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(others | cases, file, indent=1, sort_keys=True)
         file.write("\n")
 
 

@@ -7,6 +7,7 @@
 #include "base/compiler.h"
 #include "base/json/jread.h"
 #include "checkpoint/config_read.h"
+#include "checkpoint/quantized/bitsandbytes.h"
 #include "checkpoint/quantized/compressed_config.h"
 #include "checkpoint/quantized/mlx_config.h"
 
@@ -453,17 +454,19 @@ static enum status read_method(struct quantization_config *out, const json_t *ob
                    {"modelopt", read_modelopt},
                    {"mxfp4", read_mxfp4},
                    {"compressed-tensors", compressed_config_read},
+                   {"bitsandbytes", bitsandbytes_config_read},
                    {"auto-round", read_auto_round},
                    {"intel/auto-round", read_auto_round}};
     const char *method = json_string_value(json_object_get(object, "quant_method"));
     for (size_t i = 0; method && i < ARRAY_LEN(methods); i++) {
         if (strcmp(methods[i].name, method) == 0) return methods[i].read(out, object, what, err);
     }
-    return err_set(err, ERR_UNSUPPORTED,
-                   "%s: \"quantization_config\" says that the weights are quantized (%.60s), which "
-                   "is not supported; want fp8, gptq, awq, auto-round, modelopt, mxfp4, "
-                   "compressed-tensors, MLX's \"quantization\", or BF16, F16 or F32 weights",
-                   what, method ? method : "no \"quant_method\"");
+    return err_set(
+        err, ERR_UNSUPPORTED,
+        "%s: \"quantization_config\" says that the weights are quantized (%.60s), which "
+        "is not supported; want fp8, gptq, awq, auto-round, modelopt, mxfp4, "
+        "compressed-tensors, bitsandbytes, MLX's \"quantization\", or BF16, F16 or F32 weights",
+        what, method ? method : "no \"quant_method\"");
 }
 
 enum status quantization_config_read(struct quantization_config *out, const json_t *root,

@@ -8,6 +8,7 @@
  *   modelopt            8-bit floats, a scale for each matrix; NVFP4
  *   mxfp4               the experts of gpt-oss
  *   compressed-tensors  8-bit floats and integers, packed 4 or 8 bits, NVFP4 and MXFP4
+ *   bitsandbytes        4 bits that are decoded, and 8-bit integers
  *
  * MLX has a "quantization" instead: 2 to 8 bits in groups (mlx_config.h).
  *
@@ -35,6 +36,8 @@ enum quantization_method {
     QUANTIZED_NVFP4,
     QUANTIZED_MXFP4,
     QUANTIZED_MLX, // of any number of bits, with a scale and a bias for each group
+    QUANTIZED_BNB4, // bitsandbytes.h
+    QUANTIZED_BNB8,
 };
 
 struct quantization_config {

@@ -72,6 +72,12 @@ static bool decode(const struct quantized_matrix *m, const uint8_t *codes, size_
     case CODE_E2M1:
         decode_halves(e2m1, codes, first, count, out);
         break;
+    case CODE_LEVEL:
+        for (size_t i = 0; i < count; i++) {
+            uint8_t both = codes[(first + i) / 2];
+            out[i] = m->levels[(first + i) % 2 ? both & 15 : both >> 4];
+        }
+        break;
     case CODE_UINT:
         for (size_t i = 0; i < count; i++) out[i] = (float)code_at(codes, first + i, m->bits);
         break;
@@ -115,7 +121,8 @@ struct code_chunk {
 // Up to `count` codes from column `at` on. `buffer` is for CHUNK_BYTES.
 static struct code_chunk read_chunk(const struct quantized_matrix *m, uint64_t row, uint64_t at,
                                     size_t count, uint8_t *buffer, struct err *err) {
-    bool is_half = m->code == CODE_UINT4 || m->code == CODE_E2M1, is_any = m->code == CODE_UINT;
+    bool is_half = m->code == CODE_UINT4 || m->code == CODE_E2M1 || m->code == CODE_LEVEL;
+    bool is_any = m->code == CODE_UINT;
     // Codes that fill whole bytes together: so many, and the bytes.
     size_t per_unit = is_any ? 8 : is_half ? 2 : 1, unit_bytes = is_any ? m->bits : 1;
     size_t most = CHUNK_BYTES / unit_bytes * per_unit - (per_unit - 1); // wherever they begin
@@ -176,6 +183,8 @@ static bool copy_codes(const struct quantized_matrix *m, const struct code_chunk
             size_t at = chunk->first + i;
             out[i] = at % 2 ? bytes[at / 2] >> 4 : bytes[at / 2] & 15;
         }
+        break;
+    case CODE_LEVEL: // has no form
         break;
     case CODE_UINT: // becomes 4 or 8 bits wide
         for (size_t i = 0; i < chunk->count; i++) {

@@ -20,12 +20,14 @@ enum matrix_code {
     CODE_UINT4, // 4 bits
     CODE_E2M1, // 4 bits
     CODE_UINT, // `bits`, which may be in two bytes
+    CODE_LEVEL, // 4 bits, an index into `levels`; the first is in a byte's high half
 };
 
 struct quantized_matrix {
     const char *name, *path; // of the tensor and its file, for errors; borrowed
     enum matrix_code code;
     uint32_t bits; // of CODE_UINT: 2 to 7
+    float levels[16]; // of CODE_LEVEL
     uint64_t rows, cols;
     struct byte_source codes; // [rows][row_bytes]
     size_t row_bytes;

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/dtype.h"
+#include "checkpoint/quantized/bitsandbytes.h"
 #include "checkpoint/quantized/quantized_matrix.h"
 
 static const char *const part_names[NUM_MODULE_PARTS] = {
@@ -24,6 +25,14 @@ static const char *const part_names[NUM_MODULE_PARTS] = {
     [PART_SCALES] = "scales",
     [PART_BIASES] = "biases",
     [PART_G_IDX] = "g_idx",
+    [PART_WEIGHT_ABSMAX] = "weight.absmax",
+    [PART_WEIGHT_MAP] = "weight.quant_map",
+    [PART_WEIGHT_NESTED_ABSMAX] = "weight.nested_absmax",
+    [PART_WEIGHT_NESTED_MAP] = "weight.nested_quant_map",
+    [PART_WEIGHT_STATE_NF4] = "weight.quant_state.bitsandbytes__nf4",
+    [PART_WEIGHT_STATE_FP4] = "weight.quant_state.bitsandbytes__fp4",
+    [PART_SCB] = "SCB",
+    [PART_WEIGHT_FORMAT] = "weight_format",
     [PART_ACTIVATION_SCALE] = "activation_scale",
     [PART_INPUT_SCALE] = "input_scale",
     [PART_INPUT_ZERO_POINT] = "input_zero_point",
@@ -105,6 +114,7 @@ static struct matrix_form form_of(const struct quantization_config *config, uint
         form.rounds_inputs = config->rounds_inputs;
         break;
     case QUANTIZED_INT8:
+    case QUANTIZED_BNB8:
         form.code = WEIGHT_CODE_INT8;
         break;
     case QUANTIZED_PACKED:
@@ -122,6 +132,7 @@ static struct matrix_form form_of(const struct quantization_config *config, uint
         form.code = WEIGHT_CODE_E2M1;
         form.group = config->method == QUANTIZED_NVFP4 ? 16 : 32;
         break;
+    case QUANTIZED_BNB4: // its levels are no integers
     case QUANTIZED_NOT:
         break;
     }
@@ -396,6 +407,45 @@ static enum status open_mlx(struct opening *o) {
     return status ? status : load_floats(o, PART_BIASES, &m->biases);
 }
 
+// Two codes a byte, all of a matrix in one column.
+static enum status open_bnb4(struct opening *o) {
+    uint64_t in = o->module->in, out = o->module->out;
+    if (in % 2) {
+        return err_set(o->err, ERR_UNSUPPORTED, "\"%.150s\" has %llu inputs, want an even number",
+                       o->module->name, (unsigned long long)in);
+    }
+    enum status status = use(o, PART_WEIGHT, DTYPE_U8, out * (in / 2), 1);
+    if (status) return status;
+    set_codes(o, PART_WEIGHT, CODE_LEVEL);
+    o->matrix.row_bytes = in / 2;
+    return bitsandbytes_load(&o->matrix, o->module, o->err);
+}
+
+// "weight_format": 0 is rows, as the codes always are where it is missing.
+static enum status check_rows(struct opening *o) {
+    const struct tensor *t = o->module->parts[PART_WEIGHT_FORMAT];
+    uint8_t buffer = 0;
+    if (!t) return OK;
+    o->module->is_used[PART_WEIGHT_FORMAT] = true;
+    bool is_byte = t->dtype == DTYPE_U8 && t->size_bytes == 1;
+    const uint8_t *byte = is_byte ? byte_source_get(&t->source, 0, 1, &buffer, o->err) : NULL;
+    if (is_byte && !byte) return ERR_IO;
+    if (byte && *byte == 0) return OK;
+    return err_set(o->err, ERR_UNSUPPORTED, "%s: tensor \"%.150s\" is not the byte 0, for rows",
+                   t->path, t->name);
+}
+
+static enum status open_bnb8(struct opening *o) {
+    enum status status = use(o, PART_WEIGHT, DTYPE_I8, o->module->out, o->module->in);
+    if (!status) status = use(o, PART_SCB, DTYPE_F32, o->module->out, 0);
+    if (!status) status = check_rows(o);
+    if (status) return status;
+    set_codes(o, PART_WEIGHT, CODE_INT8);
+    status = load_floats(o, PART_SCB, &o->matrix.scales);
+    for (uint64_t i = 0; i < o->module->out && !status; i++) o->matrix.scales[i] /= 127;
+    return status;
+}
+
 // gptq and awq: codes, scales and zeros [in][out], brought into rows.
 static enum status open_columns(struct opening *o) {
     const uint64_t in = o->module->in, out = o->module->out, groups = o->matrix.num_groups;
@@ -448,6 +498,10 @@ static enum status open_method(struct opening *o) {
         return open_columns(o);
     case QUANTIZED_MLX:
         return open_mlx(o);
+    case QUANTIZED_BNB4:
+        return open_bnb4(o);
+    case QUANTIZED_BNB8:
+        return open_bnb8(o);
     case QUANTIZED_NOT:
         break;
     }
