@@ -40,6 +40,12 @@ enum status config_read_double(const json_t *object, const char *key, double min
     return OK;
 }
 
+enum status config_read_bool(const json_t *object, const char *key, bool *out, const char *what,
+                             struct err *err) {
+    if (json_is_null(json_object_get(object, key))) *out = false;
+    return jread_bool(object, key, out, what, err);
+}
+
 // `listed`: the value is one of a list.
 static enum status add_eos(struct model_config *config, const json_t *value, bool listed,
                            const char *what, struct err *err) {

@@ -1,5 +1,5 @@
 /* Reads a configuration's values and checks their ranges, on top of jread. Where a value is missing
- * or null, *out keeps its default, unless the function says "required". */
+ * or null, *out keeps its default, unless the function says something else. */
 #ifndef CHECKPOINT_CONFIG_READ_H
 #define CHECKPOINT_CONFIG_READ_H
 
@@ -22,6 +22,9 @@ MUST_USE enum status config_require_u32(const json_t *object, const char *key, u
 // A number with min <= value <= max.
 MUST_USE enum status config_read_double(const json_t *object, const char *key, double min,
                                         double max, double *out, const char *what, struct err *err);
+// True or false. Null is false, as in Python, whatever *out was.
+MUST_USE enum status config_read_bool(const json_t *object, const char *key, bool *out,
+                                      const char *what, struct err *err);
 // Sets flags[n] to false for each number n in a list of layers' numbers; without the key nothing.
 MUST_USE enum status config_clear_layers(const json_t *object, const char *key, uint32_t num_layers,
                                          bool *flags, const char *what, struct err *err);

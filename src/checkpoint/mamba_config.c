@@ -213,7 +213,7 @@ static enum status check_flags(const json_t *root, const struct mamba_keys *keys
     } flags[] = {{keys->conv_bias, true}, {keys->proj_bias, false}};
     for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
         bool value = flags[i].want;
-        enum status status = jread_bool(root, flags[i].key, &value, what, err);
+        enum status status = config_read_bool(root, flags[i].key, &value, what, err);
         if (status) return status;
         if (value == flags[i].want) continue;
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %s, which is not supported, want it %s",

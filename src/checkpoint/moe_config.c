@@ -23,7 +23,7 @@ struct moe_keys {
     const char *norm; // norm_topk_prob
     const char *shared_size; // of the shared expert
     const char *num_shared; // or it is as large as so many of the others
-    bool has_factor; // routed_scaling_factor, without that
+    bool has_factor; // routed_scaling_factor
     const char *num_dense; // the first layers, which are dense
     const char *last_sparse; // the layers behind this one are dense; -1: there are none
     const char *step; // of the others every step-th layer is sparse
@@ -40,12 +40,14 @@ static const struct moe_keys deepseek = {.count = "n_routed_experts",
                                          .size = "moe_intermediate_size",
                                          .norm = "norm_topk_prob",
                                          .num_shared = "n_shared_experts",
+                                         .has_factor = true,
                                          .num_dense = "first_k_dense_replace"};
 static const struct moe_keys deepseek_groups = {.count = "n_routed_experts",
                                                 .top_k = "num_experts_per_tok",
                                                 .size = "moe_intermediate_size",
                                                 .norm = "norm_topk_prob",
                                                 .num_shared = "n_shared_experts",
+                                                .has_factor = true,
                                                 .num_dense = "first_k_dense_replace",
                                                 .has_types = true,
                                                 .has_groups = true};
@@ -53,6 +55,7 @@ static const struct moe_keys ernie = {.count = "moe_num_experts",
                                       .top_k = "moe_k",
                                       .size = "moe_intermediate_size",
                                       .num_shared = "moe_num_shared_experts",
+                                      .has_factor = true, // of GGUF files
                                       .num_dense = "moe_layer_start_index",
                                       .last_sparse = "moe_layer_end_index",
                                       .step = "moe_layer_interval"};
@@ -61,6 +64,7 @@ static const struct moe_keys exaone = {.count = "num_experts",
                                        .size = "moe_intermediate_size",
                                        .norm = "norm_topk_prob",
                                        .num_shared = "num_shared_experts",
+                                       .has_factor = true,
                                        .num_dense = "first_k_dense_replace",
                                        .has_types = true,
                                        .has_groups = true};
@@ -79,7 +83,6 @@ static const struct moe_keys llama4 = {.count = "num_experts",
                                        .top_k = "num_experts_per_tok",
                                        .size = "intermediate_size",
                                        .step = "interleave_moe_layer_step",
-                                       .has_factor = true,
                                        .has_sparse_list = true};
 static const struct moe_keys nemotron_h = {.count = "n_routed_experts",
                                            .top_k = "num_experts_per_tok",
@@ -310,7 +313,7 @@ static enum status read_routed(struct moe_config *moe, const json_t *root,
         status =
             config_read_u32(root, known->keys->num_shared, 0, EXPERTS_MAX, &num_shared, what, err);
     }
-    if (!status) {
+    if (!status && known->keys->has_factor) {
         status = config_read_double(root, "routed_scaling_factor", 1e-6, 1e6, &factor, what, err);
     }
     moe->weights_factor = (float)factor;
@@ -386,13 +389,13 @@ static enum status read_sizes(struct moe_config *moe, const json_t *root,
                                  what, err);
     }
     if (!status && keys->norm) {
-        status = jread_bool(root, keys->norm, &moe->norm_topk_prob, what, err);
+        status = config_read_bool(root, keys->norm, &moe->norm_topk_prob, what, err);
     }
     if (!status && keys->shared_size) {
         status = config_read_u32(root, keys->shared_size, 1, EXPERT_SIZE_MAX,
                                  &moe->shared_intermediate_size, what, err);
     }
-    if (!status && (keys->num_shared || keys->has_factor)) {
+    if (!status && (known->num_shared || keys->num_shared || keys->has_factor)) {
         status = read_routed(moe, root, known, what, err);
     }
     if (status) return status;

@@ -81,6 +81,7 @@ static const struct {
 } only_values[] = {
     {"ApertusForCausalLM", "qk_norm", "true"},
     {"ApertusForCausalLM", "post_norm", "false"},
+    {"BambaForCausalLM", "partial_rotary_factor", "0.5"},
     {"Cohere2ForCausalLM", "use_parallel_block", "true"},
     {"Cohere2ForCausalLM", "use_gated_activation", "true"},
     {"DeepseekV2ForCausalLM", "moe_layer_freq", "1"},
@@ -541,7 +542,7 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
         status = read_has_conv(out, root, num_layers, what, err);
     }
     if (!status && own_config_has(architecture, "rope_interleave")) {
-        status = jread_bool(root, "rope_interleave", &out->has_interleaved_rope, what, err);
+        status = config_read_bool(root, "rope_interleave", &out->has_interleaved_rope, what, err);
     }
     if (!status && own_config_has(architecture, "position_embedding_type")) {
         const char *type = "none";

@@ -170,7 +170,7 @@ static enum status read_yarn(const struct section *section, struct rope_config *
         status =
             config_read_double(object, numbers[i].key, min, factor_max, numbers[i].out, what, err);
     }
-    if (!status) status = jread_bool(object, "truncate", &rope->truncate, what, err);
+    if (!status) status = config_read_bool(object, "truncate", &rope->truncate, what, err);
     if (status || rope->beta_fast >= rope->beta_slow) return status;
     return err_set(err, ERR_FORMAT, "%s: \"beta_fast\" is %.9g, want at least \"beta_slow\", %.9g",
                    what, rope->beta_fast, rope->beta_slow);

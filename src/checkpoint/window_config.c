@@ -18,7 +18,7 @@ enum window_limit {
 struct window_rule {
     const char *architecture;
     uint32_t window; // default of sliding_window, tokens; an explicit null means no window
-    bool use; // default of use_sliding_window
+    bool use; // false: use_sliding_window is a key of the class, and off by default
     enum window_limit limit_kind;
     uint32_t limit; // default of max_window_layers
     // Default of sliding_window_pattern: each such layer has none; 0: all have one.
@@ -175,7 +175,8 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
     bool use = rule->use;
     uint32_t window = json_object_get(root, "sliding_window") ? 0 : rule->window;
     uint32_t limit = rule->limit;
-    enum status status = jread_bool(root, "use_sliding_window", &use, what, err);
+    enum status status = OK;
+    if (!rule->use) status = jread_bool(root, "use_sliding_window", &use, what, err);
     // Qwen2 MoE's class writes 0 where windows are off.
     uint32_t least = use ? 1 : 0;
     if (!status) {
@@ -190,6 +191,7 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
     config->is_sliding = calloc(config->num_layers, sizeof *config->is_sliding);
     if (!config->is_sliding) return err_nomem(err, "layers with a window");
     if (types) status = read_layer_types(config, types, what, err);
+    use |= types && has_no_rope; // SmolLM3's layer_types count whatever use_sliding_window says
     uint32_t first = rule->limit_kind == LIMIT_IS_FIRST ? limit : 0;
     uint32_t end = rule->limit_kind == LIMIT_IS_END ? limit : UINT32_MAX;
     bool has_window = false;

@@ -94,6 +94,27 @@ static void test_glm4_moe(void **state) {
     model_config_fini(&config);
 }
 
+// transformers' Llama 4 has no such key.
+static void test_llama4_has_no_factor(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK({"architectures", "[\"Llama4ForCausalLM\"]"}, {"intermediate_size_mlp", "96"},
+                 {"routed_scaling_factor", "2.5"});
+    assert_true(config.moe.weights_factor == 1);
+    assert_int_equal(config.moe.shared_intermediate_size, config.moe.intermediate_size);
+    model_config_fini(&config);
+}
+
+// As in Python, where None is false: the class' defaults are true.
+static void test_null_is_false(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK({"architectures", "[\"DeepseekV3ForCausalLM\"]"},
+                                          {"norm_topk_prob", "null"}, {"rope_interleave", "null"});
+    assert_false(config.moe.norm_topk_prob);
+    assert_false(config.own.has_interleaved_rope);
+    model_config_fini(&config);
+}
+
 static void test_two_names_of_k_exaone(void **state) {
     (void)state;
     static const char *const names[] = {"[\"ExaoneMoeForCausalLM\"]", "[\"ExaoneMoEForCausalLM\"]"};
@@ -332,6 +353,8 @@ int main(void) {
         cmocka_unit_test(test_mixtral),
         cmocka_unit_test(test_gpt_oss),
         cmocka_unit_test(test_glm4_moe),
+        cmocka_unit_test(test_llama4_has_no_factor),
+        cmocka_unit_test(test_null_is_false),
         cmocka_unit_test(test_two_names_of_k_exaone),
         cmocka_unit_test(test_ernie4_5),
         cmocka_unit_test(test_olmoe),

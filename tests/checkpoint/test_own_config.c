@@ -122,6 +122,9 @@ static void test_what_new_classes_may_not_have(void **state) {
         {{{"architectures", "[\"ApertusForCausalLM\"]"}, {"qk_norm", "false"}},
          ERR_UNSUPPORTED,
          "qk_norm"},
+        {{{"architectures", "[\"BambaForCausalLM\"]"}, {"partial_rotary_factor", "0.25"}},
+         ERR_UNSUPPORTED,
+         "partial_rotary_factor|0.25|0.5"},
     };
     REFUSE_ALL(cases);
 }
@@ -372,6 +375,7 @@ static void test_mamba_layers_that_are_refused(void **state) {
     (void)state;
     static const struct refusal cases[] = {
         {{MAMBA, {"mamba_conv_bias", "false"}}, ERR_UNSUPPORTED, "\"mamba_conv_bias\" is false"},
+        {{MAMBA, {"mamba_conv_bias", "null"}}, ERR_UNSUPPORTED, "\"mamba_conv_bias\" is false"},
         {{MAMBA, {"mamba_proj_bias", "true"}}, ERR_UNSUPPORTED, "\"mamba_proj_bias\" is true"},
         {{MAMBA, {"mamba_d_conv", "3"}}, ERR_UNSUPPORTED, "\"mamba_d_conv\" is 3, only 4 is"},
         {{MAMBA, {"mamba_d_state", "24"}},

@@ -61,7 +61,7 @@ static void test_sliding_window(void **state) {
          NULL},
         {{{"architectures", mistral}, {"sliding_window", "null"}}, 0, NULL},
         {{{"architectures", mistral}}, 4096, NULL}, // transformers' default, on
-        {{{"architectures", mistral}, {"use_sliding_window", "false"}}, 0, NULL},
+        {{{"architectures", mistral}, {"use_sliding_window", "false"}}, 4096, NULL}, // not its key
         {{{"architectures", exaone4},
           {"sliding_window", "512"},
           {"sliding_window_pattern", "\"LG\""}},
@@ -79,6 +79,12 @@ static void test_sliding_window(void **state) {
           {"sliding_window", "512"},
           {"use_sliding_window", "true"},
           {"no_rope_layers", "[1, 0, 1]"}},
+         512,
+         "fsf"},
+        {{{"architectures", "[\"SmolLM3ForCausalLM\"]"},
+          {"sliding_window", "512"},
+          {"use_sliding_window", "false"},
+          {"layer_types", mixed}},
          512,
          "fsf"},
     };
