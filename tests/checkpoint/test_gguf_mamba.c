@@ -1,5 +1,6 @@
 /* Models with Mamba-2 in a GGUF file's metadata: which block each layer of Nemotron-H is, and what
  * is refused by its name. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json/json_out.h"
@@ -66,6 +67,55 @@ static enum status write_config(const struct lists *lists, uint64_t count, uint3
     gguf_files_close(&files);
     buf_fini(&bytes);
     return status;
+}
+
+// Of Granite 4 without Mamba layers llama.cpp writes the sizes of such layers, 0 experts and a
+// number of KV heads for each layer.
+static void test_granite_without_mamba(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } sizes[] = {
+        {"granite.context_length", 64},      {"granite.embedding_length", HIDDEN},
+        {"granite.block_count", 2},          {"granite.feed_forward_length", 24},
+        {"granite.attention.head_count", 2}, {"granite.expert_count", 0},
+        {"granite.expert_used_count", 0},    {"granite.expert_shared_feed_forward_length", 24},
+        {"granite.ssm.conv_kernel", 4},      {"granite.ssm.state_size", 32},
+        {"granite.ssm.group_count", 1},      {"granite.ssm.inner_size", 16},
+        {"granite.ssm.time_step_rank", 4},
+    };
+    static const char *const reals[] = {"attention.layer_norm_rms_epsilon", "attention.scale",
+                                        "embedding_scale", "residual_scale", "logit_scale"};
+    static const char want[] = "\"num_key_value_heads\": 1";
+    static const uint64_t embedding[] = {HIDDEN, VOCAB};
+    struct buf bytes = {0};
+    struct gguf *gguf = NULL;
+    struct gguf_files files;
+    struct json_out out = {0};
+    struct err err = {0};
+    put_start(&bytes, 1, ARRAY_LEN(sizes) + ARRAY_LEN(reals) + 3);
+    put_string_value(&bytes, "general.architecture", "granite");
+    put_bool_value(&bytes, "granite.rope.scaling.finetuned", true);
+    put_list(&bytes, "granite.attention.head_count_kv", (const uint32_t[]){1, 1}, 2);
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        put_u32_value(&bytes, sizes[i].key, sizes[i].value);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(reals); i++) {
+        char key[64];
+        snprintf(key, sizeof key, "granite.%s", reals[i]);
+        put_f32_value(&bytes, key, 0.5f);
+    }
+    put_tensor(&bytes, "token_embd.weight", 2, embedding, F32_TYPE, 0);
+    put_data(&bytes, 32, HIDDEN * VOCAB * 4);
+    assert_int_equal(gguf_parse(&gguf, bytes.data, bytes.len, "m.gguf", &err), OK);
+    assert_int_equal(gguf_files_take(&files, gguf, &err), OK);
+    if (gguf_write_config(&files, &out, &err)) fail_msg("%s", err.message);
+    json_out_rawf(&out, "%c", '\0');
+    if (!strstr(out.buf.data, want)) fail_msg("no %s in %s", want, out.buf.data);
+    json_out_fini(&out);
+    gguf_files_close(&files);
+    buf_fini(&bytes);
 }
 
 static void test_blocks(void **state) {
@@ -143,6 +193,7 @@ static void test_names_of_falcon(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_granite_without_mamba),
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_blocks_that_are_refused),
         cmocka_unit_test(test_names_of_falcon),

@@ -207,7 +207,8 @@ static enum status check_keys(const struct gguf *gguf, const struct gguf_model *
         const char *name = full + strlen(prefix);
         if (fits && is_own(model, name)) continue;
         if (fits && model->has_delta && gguf_delta_has_key(name)) continue;
-        if (fits && model->mamba && gguf_mamba_has_key(name)) continue;
+        bool may_have_mamba = model->mamba || model->has_mamba_keys;
+        if (fits && may_have_mamba && gguf_mamba_has_key(name)) continue;
         bool is_good = is_neutral(gguf, full, name, &found);
         if (fits && (found ? is_good : is_known(name))) continue;
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %s", gguf_path(gguf), full,

@@ -20,6 +20,7 @@ struct gguf_model {
     bool has_layer_norm; // the key of eps is that of LayerNorms
     bool has_convs; // layers without KV heads are LFM2's short convolutions
     const char *mamba; // they have Mamba-2, in a module of this name; NULL: they have not
+    bool has_mamba_keys; // Granite 4's, also where no layer has Mamba-2; they do not matter then
     bool has_blocks; // Nemotron-H's: a layer is Mamba-2, attention, an MLP or experts
     bool is_hybrid; // Falcon-H1's: each layer has Mamba-2 and attention
     const char *final_norm; // NULL: "model.norm"
