@@ -1,5 +1,6 @@
 #include "model/linear_formats.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -64,6 +65,17 @@ static enum status add(const struct finder *f, struct found *found, const char *
     found->format = found->is_any ? weight_format_of_both(found->format, next) : next;
     found->is_any = true;
     return OK;
+}
+
+// The format of a matrix whose scales are multiplied by `factor`. Scales of E2M1 in groups of 32
+// are powers of 2 (MXFP4), and a device may keep their exponents alone. In groups of 16 they are
+// floats.
+static struct weight_format scaled(struct weight_format format, float factor) {
+    enum { POWERS_GROUP = 32 };
+    int exponent;
+    bool has_powers = format.code == WEIGHT_CODE_E2M1 && format.group >= POWERS_GROUP;
+    if (has_powers && frexpf(factor, &exponent) != 0.5f) format.group = POWERS_GROUP / 2;
+    return format;
 }
 
 static struct weight_format kept(const struct finder *f, const struct found *found) {
@@ -191,6 +203,7 @@ static enum status find_mamba(const struct finder *f, uint32_t i, uint32_t hidde
     mamba_module_name(out_module, table, MAMBA_OUT);
     enum status status = find_rows(f, i, modules, &rows, 1, hidden, in_format);
     if (status) return status;
+    for (int k = 0; k < MAMBA_PARTS; k++) *in_format = scaled(*in_format, table->mamba_scales[k]);
     return find_cols(f, i, out_module, hidden, values, s->mamba_head_start * mamba->head_dim,
                      out_format);
 }
@@ -258,8 +271,10 @@ static enum status find_layer(const struct finder *f, uint32_t i, const struct m
     }
     if (status || layer->lacks_mlp) return status;
     if (layer->is_sparse) return find_sparse(f, i, c, table->expert_names, s, out);
-    return find_mlp(f, i, &table->mlp, c->hidden_size, layer->mlp_factor * c->intermediate_size,
-                    s->intermediate_start, &out->gate_up, &out->down);
+    status = find_mlp(f, i, &table->mlp, c->hidden_size, layer->mlp_factor * c->intermediate_size,
+                      s->intermediate_start, &out->gate_up, &out->down);
+    out->gate_up = scaled(out->gate_up, table->gate_scale);
+    return status;
 }
 
 static enum status find_vocabulary(const struct finder *f, const char *name,

@@ -83,7 +83,7 @@ struct made {
     struct matrix_reader reader;
     uint32_t seed, shared_rows; // rows that have the same scales
     float extra; // of offsets: they are no multiple of the scale
-    float factor; // of scales of MXFP4
+    float factor; // of scales, which are rounded, as offsets are
 };
 
 static const struct made *made_of(const struct matrix_reader *reader) {
@@ -112,7 +112,7 @@ static bool is_mxfp4(const struct made *m) {
 static float scale_of(const struct made *m, uint64_t row, uint64_t col) {
     uint32_t n = number(m, row / m->shared_rows + 7, group_of(m, col));
     if (is_mxfp4(m)) return ldexpf(m->factor, (int)(n % 255) - 127);
-    return ldexpf((float)(1024 + n % 1024), -18) * (n & 2048 ? -1.0f : 1.0f);
+    return m->factor * ldexpf((float)(1024 + n % 1024), -18) * (n & 2048 ? -1.0f : 1.0f);
 }
 
 static float zero_of(const struct made *m, uint64_t row, uint64_t col) {
@@ -120,7 +120,9 @@ static float zero_of(const struct made *m, uint64_t row, uint64_t col) {
 }
 
 static float offset_of(const struct made *m, uint64_t row, uint64_t col) {
-    return (8 - zero_of(m, row, col) + m->extra) * scale_of(m, row, col);
+    struct made stored = *m;
+    stored.factor = 1;
+    return (8 - zero_of(m, row, col) + m->extra) * scale_of(&stored, row, col) * m->factor;
 }
 
 static enum status read_codes(const struct matrix_reader *reader, uint64_t row, uint64_t col,
@@ -348,6 +350,31 @@ static void test_offsets_between_codes(void **state) {
     free(cuda.unpacked);
 }
 
+// As of Falcon-H1, whose factors are a part of the weights: offsets are multiples of the scales but
+// for rounding.
+static void test_offsets_and_scales_that_were_rounded(void **state) {
+    (void)state;
+    struct cuda_backend cuda = {0};
+    const struct matrix_form form = {WEIGHT_CODE_INT4, 128, true, false};
+    struct made parts[2] = {{{.read_codes = read_codes, .form = form}, 1, 1, 0, 0.88388348f},
+                            {{.read_codes = read_codes, .form = form}, 2, 1, 0, 1.1f}};
+    struct linear linear;
+    struct err err = {0};
+    const struct weight_format format = {4, 128, 0, WEIGHT_CODE_INT4, true, false};
+    if (load(&cuda, parts, IN, format, &linear, &err)) fail_msg("%s", err.message);
+    for (uint32_t row = 0; row < OUT0 + OUT1; row++) {
+        const struct made *m = &parts[row >= OUT0];
+        uint32_t own = FIRST_ROW + (row < OUT0 ? row : row - OUT0);
+        for (uint32_t col = 0; col < IN; col++) {
+            float got = got_of(&linear, row, col), want = want_of(m, own, FIRST_COL + col);
+            float scale = scale_of(m, own, FIRST_COL + col);
+            assert_true(fabsf(got - want) <= fabsf(scale) * 16 * 0x1p-16f);
+        }
+    }
+    release(&linear);
+    free(cuda.unpacked);
+}
+
 // Experts have them.
 static void test_columns_that_are_missing(void **state) {
     (void)state;
@@ -410,6 +437,7 @@ int main(void) {
         cmocka_unit_test(test_int8_and_e2m1),
         cmocka_unit_test(test_minima),
         cmocka_unit_test(test_offsets_between_codes),
+        cmocka_unit_test(test_offsets_and_scales_that_were_rounded),
         cmocka_unit_test(test_columns_that_are_missing),
         cmocka_unit_test(test_scales_that_are_no_powers),
         cmocka_unit_test(test_shapes_that_are_not_packed),

@@ -153,11 +153,13 @@ fail:
     return status;
 }
 
-// The word of a 4-bit group: value = (code - 8) * scale + offset = (code - zero) * scale.
+// The word of a 4-bit group: value = (code - 8) * scale + offset = (code - zero) * scale. The scale
+// and the offset may each have been rounded, where a factor of the model is a part of them.
 static enum status zero_word(uint32_t *word, float scale, float offset, struct err *err) {
     uint32_t bits;
     float zero = scale == 0 ? 8 : 8 - roundf(offset / scale);
-    if (!(zero >= 0 && zero <= 255) || (8 - zero) * scale != offset) {
+    float off = fabsf((8 - zero) * scale - offset);
+    if (!(zero >= 0 && zero <= 255) || !(off <= fabsf(offset) * 0x1p-20f)) {
         return err_set(err, ERR_UNSUPPORTED,
                        "device cuda: an offset of 4-bit weights is no multiple of its scale");
     }
