@@ -37,12 +37,12 @@ static int num_checked;
 
 // Families with a head_dim that device cuda has kernels for.
 static const char *const families[] = {
-    "qwen3",      "qwen3-tied-bias", "qwen3-yarn", "qwen2",           "llama3-rope",
-    "llama-mha",  "mistral",         "qwen3-moe",  "qwen3-moe-mixed", "smollm3",
-    "granite",    "olmo2",           "phi3-short", "mistral3",        "qwen3-5",
-    "qwen3-next", "glm4-moe-lite",   "apertus",    "arcee",           "cohere",
-    "lfm2",       "nemotron",        "granite4-h", "nemotron-h",      "bamba",
-    "falcon-h1",  "mlx-qwen3",
+    "qwen3",      "qwen3-tied-bias", "qwen3-yarn",  "qwen2",           "llama3-rope",
+    "llama-mha",  "mistral",         "qwen3-moe",   "qwen3-moe-mixed", "smollm3",
+    "granite",    "olmo2",           "phi3-short",  "mistral3",        "qwen3-5",
+    "qwen3-next", "glm4-moe-lite",   "apertus",     "arcee",           "cohere",
+    "lfm2",       "nemotron",        "granite4-h",  "nemotron-h",      "bamba",
+    "falcon-h1",  "mlx-qwen3",       "cohere-plus",
 };
 
 // Prompts whose last token's router has two experts so near each other that rounding chooses: the

@@ -87,6 +87,51 @@ static void test_layer_norm(void **state) {
     }
 }
 
+// Norms of the heads at the begin of each row, in place. The caller frees the rows.
+static float *norm_heads_on(struct backend *backend, const float *values, const float *weights,
+                            const struct layer_norm_args *shape) {
+    struct tensor x = tensor_of(backend, values, (size_t)shape->rows * shape->stride);
+    struct tensor weight =
+        tensor_raw(backend, weights, (size_t)shape->groups * shape->cols * sizeof *weights);
+    struct layer_norm_args args = *shape;
+    args.x = args.out = x.dev;
+    args.weight = weight.dev;
+    backend->ops->layer_norm(backend, &args);
+    float *normed = tensor_read(&x);
+    tensor_free(&weight);
+    tensor_free(&x);
+    return normed;
+}
+
+// As q and k beside v, which stays as it is.
+static void test_layer_norms_of_heads(void **state) {
+    const struct device_pair *pair = *state;
+    static const uint32_t dims[] = {8, 32, 80, 128, 256, 512};
+    for (size_t d = 0; d < ARRAY_LEN(dims); d++) {
+        const struct layer_norm_args shape = {
+            .rows = 7, .cols = dims[d], .groups = 5, .stride = 7 * dims[d], .eps = 1e-5f};
+        size_t count = (size_t)shape.rows * shape.stride;
+        struct ops_rng rng = ops_rng_of(d);
+        float *x = bf16_values(&rng, count, 3);
+        float *weights = bf16_values(&rng, (size_t)shape.groups * shape.cols, 2);
+        for (size_t i = 0; i < count; i++) x[i] += 4; // a mean that is not 0
+        round_to_bf16(x, count);
+        float *want = norm_heads_on(pair->scalar, x, weights, &shape);
+        float *got = norm_heads_on(pair->device, x, weights, &shape);
+        for (uint32_t row = 0; row < shape.rows; row++) {
+            size_t at = (size_t)row * shape.stride, heads = (size_t)shape.groups * shape.cols;
+            double error = ops_nmse_f32(got + at, want + at, heads);
+            if (!(error <= NORM_NMSE)) fail_msg("heads of %u: nmse %g", shape.cols, error);
+            assert_memory_equal(got + at + heads, x + at + heads,
+                                (shape.stride - heads) * sizeof *x);
+        }
+        free(got);
+        free(want);
+        free(weights);
+        free(x);
+    }
+}
+
 static float *activate_on(struct backend *backend, const float *values, size_t count,
                           enum activation activation) {
     struct tensor x = tensor_of(backend, values, count);
@@ -238,9 +283,9 @@ static void test_short_conv(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layer_norm),         cmocka_unit_test(test_activate),
-        cmocka_unit_test(test_activate_keeps_nan), cmocka_unit_test(test_scale_rows),
-        cmocka_unit_test(test_short_conv),
+        cmocka_unit_test(test_layer_norm), cmocka_unit_test(test_layer_norms_of_heads),
+        cmocka_unit_test(test_activate),   cmocka_unit_test(test_activate_keeps_nan),
+        cmocka_unit_test(test_scale_rows), cmocka_unit_test(test_short_conv),
     };
     return device_pair_run(argc, argv, "cuda layer norm", tests, ARRAY_LEN(tests));
 }
