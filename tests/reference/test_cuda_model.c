@@ -62,10 +62,10 @@ static bool is_near_tie(const char *family, uint32_t num_tokens) {
     return false;
 }
 
-// A window in all layers or in some.
-static const char *const windowed_families[] = {"cohere2", "starcoder2",  "mistral-window",
-                                                "gemma2",  "gemma3",      "olmo3",
-                                                "gpt-oss", "gpt-oss-bf16"};
+// A window, or chunks, in all layers or in some.
+static const char *const windowed_families[] = {"cohere2", "starcoder2",   "mistral-window",
+                                                "gemma2",  "gemma3",       "olmo3",
+                                                "gpt-oss", "gpt-oss-bf16", "llama4"};
 
 static struct nvllm_engine_options cuda_options(const char *model) {
     struct nvllm_engine_options options = mini_options(model);
@@ -179,7 +179,7 @@ static void test_families_with_caches_of_codes(void **state) {
     }
 }
 
-// Prompts of up to 300 tokens, with windows of 32 and 48.
+// Prompts of up to 300 tokens, with windows of 32 and 48, and chunks of 48.
 static void test_families_with_windows(void **state) {
     (void)state;
     if (!device_has_windows()) skip();

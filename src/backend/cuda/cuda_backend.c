@@ -535,6 +535,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
         .kv_cache_dtype = DTYPE_BF16,
         .kv_cache_dtypes = 1u << DTYPE_I8 | 1u << DTYPE_F8_E4M3,
         .has_windows = true,
+        .has_chunks = true,
         .has_grouped_layer_norms = true,
         .has_cheap_rows = true,
         .has_kv_groups = true,

@@ -65,6 +65,7 @@ enum kernel_feature {
     FEATURE_WINDOW = 1 << 5,
     FEATURE_SOFTCAP = 1 << 6,
     FEATURE_SINKS = 1 << 7,
+    FEATURE_CHUNKS = 1 << 14, // windows are chunks: attention_args
     FEATURE_KV_GROUP = 1 << 8, // a KV group other than the first
     FEATURE_MIXED = 1 << 9, // OP_DECODE: the step has sequences with more query tokens too
     FEATURE_SHARED = 1 << 13, // OP_DECODE: the step has decodes that share a prefix

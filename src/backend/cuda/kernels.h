@@ -259,7 +259,7 @@ struct cuda_attention_plan {
     uint32_t num_heads, num_kv_heads, head_dim;
     enum dtype kv_dtype;
     uint32_t window; // 0: none
-    uint32_t extras; // FEATURE_SOFTCAP and FEATURE_SINKS (kernel_table.h)
+    uint32_t extras; // FEATURE_SOFTCAP, _SINKS and _CHUNKS (kernel_table.h)
     // Tiles of an item of attention/shared_sm90.cu. 0: the lists have no shared prefixes.
     uint32_t shared_tiles;
     bool has_layers; // a layer has used the lists, or will: it is the only shape

@@ -44,8 +44,8 @@ const struct work mostly_prefill = {.num_seqs = 3, .seqs = {{200, 200}, {33, 1},
 const struct work tiled_prefill = {.num_seqs = 4,
                                    .seqs = {{300, 300}, {420, 150}, {256, 256}, {129, 2}}};
 
-// Every kernel has windows, two have a cap of the scores, three have sinks. Windows end anywhere in
-// blocks and tiles, and those of 1 and 2 see only the newest positions.
+// Every kernel has windows and chunks, two have a cap of the scores, three have sinks. Windows and
+// chunks end anywhere in blocks and tiles, and those of 1 and 2 see only the newest positions.
 static const struct {
     struct shape shape;
     struct special special;
@@ -64,6 +64,13 @@ static const struct {
     {{6, 2, 96, 48, false}, {.window = 129, .has_sinks = true}},
     {{16, 1, 256, 64, true}, {.softcap = 2, .has_sinks = true}},
     {{7, 1, 32, 16, false}, {.window = 31, .softcap = 1}},
+    {{4, 4, 64, 16, false}, {.window = 33, .is_chunked = true}},
+    {{4, 2, 128, 64, true}, {.window = 100, .is_chunked = true}},
+    {{10, 2, 128, 16, false}, {.window = 16, .is_chunked = true}},
+    {{3, 1, 128, 48, false}, {.window = 130, .is_chunked = true}},
+    {{7, 1, 32, 256, true}, {.window = 1, .is_chunked = true}},
+    {{8, 2, 96, 16, true}, {.window = 48, .is_chunked = true, .has_sinks = true}},
+    {{2, 1, 256, 16, false}, {.window = 300, .is_chunked = true, .softcap = 2}},
 };
 
 // Longer ones would take the scalar kernels seconds.

@@ -26,7 +26,7 @@ void check_all_with(const struct device_pair *pair, const struct shape *shape,
                     const struct variant *variants, size_t num_variants);
 void check_variant(const struct device_pair *pair, const struct shape *shape,
                    const struct work *work, const struct variant *variant);
-// With windows, caps of the scores and sinks.
+// With windows, chunks, caps of the scores and sinks.
 void check_special(const struct device_pair *pair, const struct work *work,
                    const struct variant *variants, size_t num_variants);
 // Checks that two variants of a step give the same bits.

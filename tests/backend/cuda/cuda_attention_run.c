@@ -109,6 +109,7 @@ struct attention_args args_of(const struct run *run, const struct step *step, ui
                                    .eps = 1e-6f,
                                    .scale = 1.0f / sqrtf((float)shape->head_dim),
                                    .window = run->in->special.window,
+                                   .is_chunked = run->in->special.is_chunked,
                                    .softcap = run->in->special.softcap,
                                    .sinks = run->in->special.has_sinks ? run->sinks.dev : NULL};
 }

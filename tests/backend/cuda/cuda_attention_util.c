@@ -24,6 +24,13 @@ static bool takes_part(const struct variant *variant, uint32_t s) {
     return variant->only == 0 || variant->only == s + 1;
 }
 
+// The first position that a query sees.
+static uint32_t first_seen(const struct special *special, uint32_t position) {
+    uint32_t window = special->window;
+    if (special->is_chunked) return position / window * window;
+    return window && position + 1 > window ? position + 1 - window : 0;
+}
+
 // As one sequence, or as one for each of its query tokens.
 static void add_seqs(struct batch *batch, const struct seq *seq, bool as_drafts) {
     uint32_t num = as_drafts ? seq->queries : 1, first = batch->num_seqs;
@@ -61,8 +68,7 @@ static struct batch batch_make(const struct run *run) {
         int32_t *table = batch.tables + (num_groups - 1) * group_entries +
                          (size_t)batch.table_row[batch.num_seqs] * run->stride;
         memcpy(table, run->tables + (size_t)s * run->stride, run->stride * sizeof *table);
-        uint32_t seen = seq->context - seq->queries + 1, window = run->in->special.window;
-        seen = window && seen > window ? seen - window : 0;
+        uint32_t seen = first_seen(&run->in->special, seq->context - seq->queries);
         for (uint32_t i = 0; i < seen / run->in->shape.block_size; i++) table[i] = -1;
         if (run->variant->shares == SHARES_ALONE) hide_shared(run->in, s, table, run->stride);
         add_seqs(&batch, seq, as_drafts);

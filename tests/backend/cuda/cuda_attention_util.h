@@ -3,7 +3,7 @@
  *
  * Every slot of the cache holds NaN until a token is written to it. Blocks are assigned in a
  * shuffled order. After a sequence's own blocks its table has blocks of NaN. Blocks before the
- * windows of all its queries are gone: the table has -1 for them.
+ * windows or chunks of all its queries are gone: the table has -1 for them.
  *
  * Two layers attend, in order, as in a model. Their queries and keys are the same, and the first
  * layer's values are twice the second's. So the first layer's results must be twice the second's,
@@ -24,6 +24,7 @@ struct shape {
 // As in attention_args.
 struct special {
     uint32_t window;
+    bool is_chunked;
     float softcap;
     bool has_sinks, has_norm_after_rope;
 };

@@ -385,8 +385,10 @@ static void test_heads_of_512(void **state) {
 }
 
 static void test_windows_caps_and_sinks_with_heads_of_512(void **state) {
-    static const struct special specials[] = {
-        {.window = 100}, {.softcap = 2}, {.window = 31, .softcap = 3, .has_sinks = true}};
+    static const struct special specials[] = {{.window = 100},
+                                              {.softcap = 2},
+                                              {.window = 31, .softcap = 3, .has_sinks = true},
+                                              {.window = 100, .is_chunked = true}};
     const struct device_pair *pair = *state;
     if (!takes_heads_of_512(pair->device)) skip();
     const struct variant plain = {0};

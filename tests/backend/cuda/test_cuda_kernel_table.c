@@ -231,7 +231,7 @@ static int attention_kernel(const struct cuda_device_info *info, enum kernel_op 
 
 static void test_attention_of_decodes(void **state) {
     (void)state;
-    uint32_t windowed = FEATURE_WINDOW | FEATURE_KV_GROUP;
+    uint32_t windowed = FEATURE_WINDOW | FEATURE_CHUNKS | FEATURE_KV_GROUP;
     assert_int_equal(attention_kernel(&h200, OP_DECODE, 66, 128, 0), KERNEL_DECODE_CLUSTER);
     assert_int_equal(attention_kernel(&h200, OP_DECODE, 67, 128, 0), KERNEL_DECODE);
     assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 128, windowed), KERNEL_DECODE_CLUSTER);
@@ -266,7 +266,7 @@ static void test_attention_of_shared_prefixes(void **state) {
 
 static void test_attention_of_prompts(void **state) {
     (void)state;
-    uint32_t windowed = FEATURE_WINDOW | FEATURE_KV_GROUP;
+    uint32_t windowed = FEATURE_WINDOW | FEATURE_CHUNKS | FEATURE_KV_GROUP;
     assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, 64, windowed), KERNEL_PREFILL_SM90);
     assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, 128, 0), KERNEL_PREFILL_SM90);
     assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, 96, 0), KERNEL_PREFILL);

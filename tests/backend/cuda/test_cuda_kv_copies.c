@@ -25,6 +25,8 @@ static const struct {
     {{14, 2, 64, 256, true}, {.window = 700}},
     {{8, 1, 128, 16, false}, {.window = 300}},
     {{16, 2, 128, 256, false}, {.window = 1000}},
+    {{10, 2, 128, 16, false}, {.window = 512, .is_chunked = true}},
+    {{14, 2, 64, 256, true}, {.window = 300, .is_chunked = true}},
 };
 
 // Runs the check for each kind of codes. Only devices of compute capability 9.0 make copies.

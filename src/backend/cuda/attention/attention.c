@@ -448,7 +448,8 @@ static const struct cuda_attention_plan *plan_of(struct cuda_backend *cuda,
 
 // Features that the kernel must have for these scores.
 static uint32_t extras_of(const struct attention_args *args) {
-    return (args->softcap != 0 ? FEATURE_SOFTCAP : 0u) | (args->sinks ? FEATURE_SINKS : 0u);
+    return (args->softcap != 0 ? FEATURE_SOFTCAP : 0u) | (args->sinks ? FEATURE_SINKS : 0u) |
+           (args->is_chunked ? FEATURE_CHUNKS : 0u);
 }
 
 static uint32_t features_of(const struct attention_args *args) {

@@ -267,7 +267,7 @@ void launch(const decode_params &p, const cuda_decode_shape &shape, const cuda_d
                            WARPS * CUDA_DECODE_STAGES_MAX * sizeof(uint64_t);
     constexpr int LINES = (ARRAYS + 127) / 128 * 128;
     static_assert(LINES + 1024 <= CUDA_DECODE_RESERVED_BYTES, "too little");
-    bool has_extras = p.window || p.cap != 0 || p.sinks;
+    bool has_extras = p.window.size || p.cap != 0 || p.sinks;
     auto kernel = has_extras ? decode_kernel<D, true, CODES> : decode_kernel<D, false, CODES>;
     allow_shared_bytes(kernel, info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES, info);
     launch_dependent(kernel, dim3(shape.num_blocks), ALL_THREADS, shape.shared_bytes, info, stream,
@@ -294,7 +294,7 @@ decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
     p.stages = shape.stages;
     p.scale = args->scale * LOG2E;
     p.starts_early = choice->starts_early;
-    p.window = static_cast<int>(args->window);
+    p.window = window_of(args);
     p.cap = args->softcap * LOG2E;
     p.sinks = args->sinks;
     return p;

@@ -17,6 +17,7 @@
  * or as many blocks as let all clusters run at once. A cache of codes takes no more registers or
  * shared memory, so the same numbers of clusters run at once. */
 #include "backend/cuda/attention/decode_heads.cuh"
+#include "backend/cuda/attention/window.cuh"
 #include "backend/cuda/cluster.cuh"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.cuh"
@@ -40,7 +41,7 @@ struct cluster_params : heads_params {
     int groups; // of up to GROUP queries that share a kv head
     float scale; // times log2(e)
     bool starts_early; // the cache is complete before the previous kernel has ended: rule 5
-    int window; // positions that the query sees; only for kernels that are WINDOWED
+    seen_window window; // only for kernels that are WINDOWED
     const float *sinks; // [num_heads] or NULL; not for compact_kernel
 };
 
@@ -111,7 +112,7 @@ __device__ __forceinline__ cluster_unit unit_of(const cluster_params &p, int num
 // The first position that the query sees.
 template <bool WINDOWED>
 __device__ __forceinline__ int first_seen(const cluster_params &p, const cluster_unit &u) {
-    return WINDOWED ? max(u.length - p.window, 0) : 0;
+    return WINDOWED ? p.window.first_seen(u.position) : 0;
 }
 
 // The tile of a unit's token and of those before it that are new too, in the memory that is for the
@@ -159,7 +160,7 @@ template <int D, bool CODES> struct new_tokens {
                                          accumulator<D> &acc, const uint32_t (&q)[D / 16][2],
                                          int lane) const {
         int num = u.length - u.num_tiled;
-        int skip = WINDOWED ? u.length - p.window - u.num_tiled : 0;
+        int skip = first_seen<WINDOWED>(p, u) - u.num_tiled;
         uint32_t at = shared_address(tile);
         if constexpr (CODES) {
             take_code_tile<D, WINDOWED>(acc, q, at, num, p.scale, p.codec.bits, lane, skip, 0);
@@ -415,12 +416,12 @@ void launch_kind(const cluster_params &p, int clusters, int size, const cuda_dev
     int group = p.num_heads / p.num_kv_heads, queries = group < GROUP ? group : GROUP;
     void (*kernel)(cluster_params);
     if constexpr (COMPACT) {
-        kernel = p.window ? compact_kernel<D, true, CODES, DRAFTS>
-                          : compact_kernel<D, false, CODES, DRAFTS>;
+        kernel = p.window.size ? compact_kernel<D, true, CODES, DRAFTS>
+                               : compact_kernel<D, false, CODES, DRAFTS>;
         prefer_shared_memory(kernel, info);
     } else {
-        kernel = p.window ? cluster_kernel<D, true, CODES, DRAFTS>
-                          : cluster_kernel<D, false, CODES, DRAFTS>;
+        kernel = p.window.size ? cluster_kernel<D, true, CODES, DRAFTS>
+                               : cluster_kernel<D, false, CODES, DRAFTS>;
     }
     allow_shared_bytes(kernel, shared_bytes_of<D, STAGES, CODES, DRAFTS>(GROUP), info);
     launch_clusters(kernel, clusters, size, THREADS,
@@ -477,7 +478,7 @@ cluster_params params_of(const attention_args *args, const cuda_kv_view *kv,
     p.groups = cuda_decode_groups(args->num_heads, args->num_kv_heads);
     p.scale = args->scale * LOG2E;
     p.starts_early = choice->starts_early;
-    p.window = static_cast<int>(args->window);
+    p.window = window_of(args);
     p.sinks = args->sinks;
     return p;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "backend/cuda/attention/decode_heads.cuh"
+#include "backend/cuda/attention/window.cuh"
 #include "backend/cuda/hopper.cuh"
 
 #include <nv/target>
@@ -30,7 +31,7 @@ struct decode_params : heads_params {
     // The plan and the cache are complete before the previous kernel has ended: rule 5.
     bool starts_early;
     // For kernels with EXTRAS.
-    int window; // positions that a query sees; 0: all
+    seen_window window;
     float cap; // of the scores, times log2(e); 0: none
     const float *sinks; // [num_heads] or NULL
 };

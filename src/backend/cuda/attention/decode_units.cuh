@@ -92,7 +92,9 @@ template <bool EXTRAS> struct unit_walk {
         u.writes_cache = u.has_new && place.first_query == 0 && u.slot >= 0;
         u.is_there = true;
         if constexpr (EXTRAS) {
-            if (p.window) u.skip = max(u.position + 1 - p.window - place.range.y, 0);
+            if (p.window.size) {
+                u.skip = max(p.window.first_seen(u.position) - place.range.y, 0);
+            }
         } else if (p.has_prefixes && token.w & 1) {
             int4 splits = p.splits[u.seq];
             u.prefix = splits.z * (CUDA_SHARED_SPLITS_MAX + 1) + splits.w;

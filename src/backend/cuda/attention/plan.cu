@@ -14,7 +14,9 @@
  * Launch: one block with a thread per sequence, in rounds of 1,024. Positions in the lists come
  * from an exclusive scan over the block. */
 #include "backend/cuda/attention/decode_shape.h"
+#include "backend/cuda/attention/window.cuh"
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/kernel_table.h"
 
 namespace {
 
@@ -47,7 +49,7 @@ struct plan_params {
     int32_t *counts;
     int4 *splits;
     int num_seqs, tile_tokens, table_stride;
-    int window; // positions that a query sees; 0: all
+    seen_window window;
     int num_spans, span_tiles_min; // as in attention/decode_shape.h
     const int32_t *prefix_of; // as in backend/shared_prefix.h; NULL: no prefix is shared
     int prefix_tiles[SHARED_PREFIXES_MAX], prefix_splits[SHARED_PREFIXES_MAX];
@@ -62,7 +64,7 @@ __device__ int prefix_of(const plan_params &p, int seq) {
 __device__ int first_tile(const plan_params &p, int seq) {
     int prefix = prefix_of(p, seq);
     if (prefix >= 0) return p.prefix_tiles[prefix];
-    return p.window ? max(p.context_len[seq] - p.window, 0) / TILE : 0;
+    return p.window.size ? p.window.first_seen(p.context_len[seq] - 1) / TILE : 0;
 }
 
 // The splits of a decode's shared prefix.
@@ -145,7 +147,7 @@ struct copied_blocks {
     int first, count; // the block with that position; 0: it has none
 
     __device__ copied_blocks(const plan_params &p, int context_len, int queries) {
-        seen = p.window ? max(context_len - queries + 1 - p.window, 0) : 0;
+        seen = p.window.size ? p.window.first_seen(context_len - queries) : 0;
         first = seen / CUDA_KV_COPY_BLOCK;
         count = (context_len + CUDA_KV_COPY_BLOCK - 1) / CUDA_KV_COPY_BLOCK - first;
     }
@@ -219,7 +221,7 @@ extern "C" void cuda_attention_plan_launch(const struct step *step,
     p.splits = reinterpret_cast<int4 *>(plan->splits);
     p.num_seqs = static_cast<int>(step->num_seqs);
     p.tile_tokens = static_cast<int>(plan->tile_tokens);
-    p.window = static_cast<int>(plan->window);
+    p.window = {static_cast<int>(plan->window), (plan->extras & FEATURE_CHUNKS) != 0};
     p.num_spans = shape.num_spans;
     p.span_tiles_min = CUDA_DECODE_SPAN_TILES_MIN;
     if (plan->shared_tiles) p.prefix_of = step->shared.prefix_of;

@@ -23,6 +23,7 @@
  * one tile ahead. The block's threads write them as bf16, times their scales, to the memory of one
  * tile, and the rest is the same. */
 #include "backend/cuda/attention/kv_codes.cuh"
+#include "backend/cuda/attention/window.cuh"
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/launch.cuh"
 
@@ -41,7 +42,7 @@ struct prefill_params {
     uint32_t block_chunks; // as in cuda_kv_view
     float scale; // times log2(e)
     // For kernels with EXTRAS.
-    int window; // positions that a query sees; 0: all
+    seen_window window;
     float cap; // of the scores, times log2(e); 0: none
     const float *sinks; // [num_heads] or NULL
     pair_bits bits; // for kernels with CODES
@@ -82,7 +83,7 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
 
     // The first position that a query at `position` sees.
     static __device__ __forceinline__ int first_seen(const prefill_params &p, int position) {
-        return EXTRAS && p.window ? max(position + 1 - p.window, 0) : 0;
+        return EXTRAS && p.window.size ? p.window.first_seen(position) : 0;
     }
 
     // Copies positions [first, first + KV). Cache blocks past the sequence's last are not read, nor
@@ -248,18 +249,22 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
         }
     }
 
-    // Row r of the query tile does not see the first `hidden` + (index of its token) positions.
-    static __device__ __forceinline__ void hide(float (&s)[ROW_TILES][KV / 8][4], int first_row,
-                                                int hidden, int lane) {
+    // Hides the K tile's positions, from `first` on, that a row does not see. The tile's first
+    // token is at `position`.
+    static __device__ __forceinline__ void hide(float (&s)[ROW_TILES][KV / 8][4],
+                                                const seen_window &window, int first_row,
+                                                int position, int first, int lane) {
 #pragma unroll
         for (int m = 0; m < ROW_TILES; m++) {
+            int row = first_row + m * 16 + lane / 4;
+            int limit[2] = {window.first_seen(position + row % TOKENS) - first,
+                            window.first_seen(position + (row + 8) % TOKENS) - first};
 #pragma unroll
             for (int n = 0; n < KV / 8; n++) {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    int row = first_row + m * 16 + lane / 4 + i / 2 * 8;
                     int column = n * 8 + lane % 4 * 2 + i % 2;
-                    if (column < hidden + row % TOKENS) s[m][n][i] = -INFINITY;
+                    if (column < limit[i / 2]) s[m][n][i] = -INFINITY;
                 }
             }
         }
@@ -408,8 +413,9 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
                 add_shared(s, ring + RING_BYTES<D, KV, CODES>, warp, lane);
             if constexpr (EXTRAS) {
                 if (p.cap != 0) cap(s, p);
-                int hidden = position + 1 - p.window - i * KV;
-                if (p.window && hidden + TOKENS > 1) hide(s, first_row, hidden, lane);
+                if (first_seen(p, position + TOKENS - 1) > i * KV) {
+                    hide(s, p.window, first_row, position, i * KV, lane);
+                }
             }
             int visible = position + 1 - i * KV;
             if (visible < KV) mask(s, first_row, visible, lane);
@@ -439,7 +445,7 @@ void launch(const prefill_params &p, uint32_t max_tiles, const cuda_device_info 
     // What two heads need.
     constexpr int most = TOKENS * HEADS_MAX * D * 2 + OTHER_BYTES;
     static_assert(D <= 256 || most <= CUDA_WIDE_HEADS_BYTES, "kernel_table.c");
-    bool has_extras = p.window || p.cap != 0 || p.sinks;
+    bool has_extras = p.window.size || p.cap != 0 || p.sinks;
     auto kernel = has_extras ? prefill_kernel<D, ROW_TILES, KV, true, CODES>
                              : prefill_kernel<D, ROW_TILES, KV, false, CODES>;
     allow_shared_bytes(kernel, most, info);
@@ -487,7 +493,7 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
     p.block_chunks = kv->block_chunks;
     p.qkv_stride = static_cast<int>(attention_row_heads(args) * args->head_dim);
     p.scale = args->scale * LOG2E;
-    p.window = static_cast<int>(args->window);
+    p.window = window_of(args);
     p.cap = args->softcap * LOG2E;
     p.sinks = args->sinks;
     // At most one tile of each sequence is not full.

@@ -21,7 +21,7 @@ struct prefill_params {
     int max_tiles, num_heads, num_kv_heads, block_size;
     int heads, box_rows; // heads of an item; positions of one copy
     float scale; // times log2(e)
-    int window; // positions that a query sees; only for kernels that are WINDOWED
+    seen_window window; // only for kernels that are WINDOWED
     // For kernels with CODES.
     const char *key_codes, *value_codes; // of the layer
     pair_bits bits;
@@ -64,7 +64,7 @@ __device__ __forceinline__ item item_of(const prefill_params &p, const int4 &til
 // The first position that the item's first query sees.
 template <bool WINDOWED>
 __device__ __forceinline__ int first_seen_of(const prefill_params &p, const item &w) {
-    return WINDOWED ? max(w.position + 1 - p.window, 0) : 0;
+    return WINDOWED ? p.window.first_seen(w.position) : 0;
 }
 
 } // namespace

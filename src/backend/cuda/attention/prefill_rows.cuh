@@ -7,6 +7,7 @@
  * 64][ROWS][HALF_BYTES]. All are swizzled (hopper.cuh). */
 #pragma once
 
+#include "backend/cuda/attention/window.cuh"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/wgmma_products.cuh"
@@ -59,15 +60,19 @@ template <int N, int D> __device__ __forceinline__ void mask(row_state<D> &w, in
     }
 }
 
-// Row r of the warpgroup does not see the first `hidden` + r positions of this tile.
-template <int N, int D> __device__ __forceinline__ void hide(row_state<D> &w, int hidden) {
+// Hides the tile's positions, from `first` on, that a row does not see. Row r of the warpgroup is
+// the query at position + r.
+template <int N, int D>
+__device__ __forceinline__ void hide(row_state<D> &w, const seen_window &window, int position,
+                                     int first) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    int limit = hidden + warp * 16 + lane / 4 - lane % 4 * 2;
+    int row = position + warp * 16 + lane / 4, column = first + lane % 4 * 2;
+    int limit[2] = {window.first_seen(row) - column, window.first_seen(row + 8) - column};
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            if (n * 8 + i % 2 < limit + i / 2 * 8) w.s[n][i] = -INFINITY;
+            if (n * 8 + i % 2 < limit[i / 2]) w.s[n][i] = -INFINITY;
         }
     }
 }
@@ -160,17 +165,18 @@ __device__ __forceinline__ void write(const row_state<D> &w, __nv_bfloat16 *out,
     }
 }
 
-// Starts an item: turns the scores of its last tile, which is processed first, into weights.
-// `window`: 0: none.
+// Starts an item whose first query is at `position`: turns the scores of its last tile, from
+// `first` on, which is processed first, into weights.
 template <int N, bool WINDOWED, int D>
-__device__ __forceinline__ void begin(row_state<D> &w, int visible, int window, float scale) {
+__device__ __forceinline__ void begin(row_state<D> &w, int position, int first,
+                                      const seen_window &window, float scale) {
 #pragma unroll
     for (int i = 0; i < D / 2; i++) w.o[i / 4][i % 4] = 0;
     w.max[0] = w.max[1] = -1e30f;
     w.sum[0] = w.sum[1] = 0;
-    if (visible < N) mask<N>(w, visible);
+    if (position + 1 - first < N) mask<N>(w, position + 1 - first);
     if constexpr (WINDOWED) {
-        if (visible - window + ROWS > 1) hide<N>(w, visible - window);
+        if (window.first_seen(position + ROWS - 1) > first) hide<N>(w, window, position, first);
     }
     softmax<N>(w, scale);
     pack<N>(w);

@@ -369,8 +369,9 @@ template <int D, bool WINDOWED, bool CODES> struct prefill {
         r.release_keys(first == low);
         if (q.position + 1 - first < KV) mask<KV>(w, q.position + 1 - first);
         if constexpr (WINDOWED) {
-            int hidden = q.position + 1 - p.window - first;
-            if (hidden + ROWS > 1) hide<KV>(w, hidden);
+            if (p.window.first_seen(q.position + ROWS - 1) > first) {
+                hide<KV>(w, p.window, q.position, first);
+            }
         }
         softmax<KV>(w, p.scale);
         hold(w.s);
@@ -413,9 +414,9 @@ template <int D, bool WINDOWED, bool CODES> struct prefill {
             int seen = r.first_seen(), low = seen / KV * KV;
             r.release_keys(first == low);
             if (is_half(q)) {
-                begin<KV / 2, WINDOWED>(w, q.position + 1 - first, p.window, p.scale);
+                begin<KV / 2, WINDOWED>(w, q.position, first, p.window, p.scale);
             } else {
-                begin<KV, WINDOWED>(w, q.position + 1 - first, p.window, p.scale);
+                begin<KV, WINDOWED>(w, q.position, first, p.window, p.scale);
             }
             // If the last tile is half full, step() multiplies only that half.
             int end = first > low && is_half(q) ? KV / 2 : KV;
@@ -495,7 +496,7 @@ void launch(const prefill_params &p, int num_items, const cuda_device_info *info
     constexpr int BYTES = prefill<D, false, CODES>::SHARED_BYTES;
     static_assert(BYTES == prefill<D, true, CODES>::SHARED_BYTES, "one launch for both");
     auto kernel =
-        p.window ? prefill_sm90_kernel<D, true, CODES> : prefill_sm90_kernel<D, false, CODES>;
+        p.window.size ? prefill_sm90_kernel<D, true, CODES> : prefill_sm90_kernel<D, false, CODES>;
     allow_shared_bytes(kernel, BYTES, info);
     int blocks = num_items < info->num_sms ? num_items : info->num_sms;
     launch_dependent(kernel, dim3(static_cast<unsigned>(blocks)), THREADS, BYTES, info, stream, p);
@@ -537,7 +538,7 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
     p.heads = GROUPS * ROWS / static_cast<int>(plan->tile_tokens);
     p.box_rows = static_cast<int>(box_rows);
     p.scale = args->scale * LOG2E;
-    p.window = static_cast<int>(args->window);
+    p.window = window_of(args);
     // At most one tile of each sequence is not full.
     uint32_t tiles = args->step->num_tokens / plan->tile_tokens + args->step->num_seqs;
     p.max_tiles = static_cast<int>(tiles);
