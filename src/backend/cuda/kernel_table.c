@@ -7,14 +7,15 @@
 #include "backend/cuda/linear/packed.h"
 #include "base/compiler.h"
 
-#define HEADS(dim) (1u << (dim) / 32)
+#define HEADS(dim) (1u << ((dim) / 16 - 1))
 
 enum {
     HEADS_64_128 = HEADS(64) | HEADS(128),
-    HEADS_ALL = HEADS(32) | HEADS(64) | HEADS(96) | HEADS(128) | HEADS(256),
+    HEADS_FAST = HEADS(32) | HEADS(64) | HEADS(96) | HEADS(128) | HEADS(256),
     LINEAR_ALL = FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS | FEATURE_FLOAT_OUT,
-    ATTENTION_ALL = FEATURE_WINDOW | FEATURE_CHUNKS | FEATURE_SOFTCAP | FEATURE_SINKS |
-                    FEATURE_KV_GROUP | FEATURE_KV_CODES | FEATURE_KV_SHAPES,
+    ATTENTION_BF16 = FEATURE_WINDOW | FEATURE_CHUNKS | FEATURE_SOFTCAP | FEATURE_SINKS |
+                     FEATURE_KV_GROUP | FEATURE_KV_SHAPES,
+    ATTENTION_ALL = ATTENTION_BF16 | FEATURE_KV_CODES,
 };
 
 // The matrix is divided into tiles of 8 outputs: no more than tiles_max for a multiprocessor, gates
@@ -213,18 +214,22 @@ static const struct kernel_row rows[] = {
     {OP_LINEAR, KERNEL_UNPACKED, BY_RULE, DEVICE_ANY, FORMAT_PACKED, 0, 0,
      LINEAR_ALL | FEATURE_ACTIVATION, .takes = NULL},
 
-    {OP_DECODE, KERNEL_DECODE_CLUSTER, BY_RULE, DEVICE_ANY, 0, 0, HEADS_ALL,
+    {OP_DECODE, KERNEL_DECODE_CLUSTER, BY_RULE, DEVICE_ANY, 0, 0, HEADS_FAST,
      FEATURE_WINDOW | FEATURE_CHUNKS | FEATURE_SINKS | FEATURE_KV_GROUP | FEATURE_KV_CODES,
      .takes = fits_clusters},
-    {OP_DECODE, KERNEL_DECODE, BY_RULE, DEVICE_ANY, 0, 0, HEADS_ALL,
+    {OP_DECODE, KERNEL_DECODE, BY_RULE, DEVICE_ANY, 0, 0, HEADS_FAST | HEADS(160),
      ATTENTION_ALL | FEATURE_MIXED | FEATURE_SHARED, .takes = NULL},
+    {OP_DECODE, KERNEL_DECODE, BY_RULE, DEVICE_ANY, 0, 0, HEADS(80),
+     ATTENTION_BF16 | FEATURE_MIXED | FEATURE_SHARED, .takes = NULL},
     {OP_DECODE, KERNEL_DECODE, BY_RULE, DEVICE_ANY, 0, 0, HEADS(512),
      ATTENTION_ALL | FEATURE_MIXED | FEATURE_SHARED, .takes = fits_wide_heads},
     {OP_SHARED, KERNEL_SHARED, BY_RULE, DEVICE_SM90A, 0, 0, HEADS_64_128, 0,
      .takes = has_room_for_ring},
     {OP_PREFILL, KERNEL_PREFILL_SM90, BY_RULE, DEVICE_SM90A, 0, 0, HEADS_64_128,
      FEATURE_WINDOW | FEATURE_CHUNKS | FEATURE_KV_GROUP | FEATURE_KV_CODES, .takes = NULL},
-    {OP_PREFILL, KERNEL_PREFILL, BY_RULE, DEVICE_ANY, 0, 0, HEADS_ALL, ATTENTION_ALL,
+    {OP_PREFILL, KERNEL_PREFILL, BY_RULE, DEVICE_ANY, 0, 0, HEADS_FAST | HEADS(160),
+     ATTENTION_ALL, .takes = NULL},
+    {OP_PREFILL, KERNEL_PREFILL, BY_RULE, DEVICE_ANY, 0, 0, HEADS(80), ATTENTION_BF16,
      .takes = NULL},
     {OP_PREFILL, KERNEL_PREFILL, BY_RULE, DEVICE_ANY, 0, 0, HEADS(512), ATTENTION_ALL,
      .takes = fits_wide_heads},
@@ -278,7 +283,8 @@ static bool has_device(enum kernel_device device, const struct cuda_device_info 
 }
 
 static bool has_head_dim(uint32_t head_dims, uint32_t head_dim) {
-    return !head_dims || (head_dim % 32 == 0 && head_dim <= 512 && head_dims & HEADS(head_dim));
+    if (!head_dims) return true;
+    return head_dim && head_dim % 16 == 0 && head_dim <= 512 && head_dims & HEADS(head_dim);
 }
 
 bool kernel_row_takes(const struct kernel_row *row, const struct kernel_job *job,

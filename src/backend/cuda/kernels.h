@@ -191,9 +191,9 @@ struct cuda_decode_layers {
  * then the values.
  *
  * In bf16 a tile is [16][head_dim]. A row of head_dim elements is swizzled: the 16-byte chunk c of
- * position p is stored at chunk c ^ (p & 7), or c ^ (p / 2 & 3) if head_dim is no multiple of 64.
- * So a warp that loads one column of 8 rows from shared memory has no bank conflicts, and tiles can
- * be copied as they are. attention/kv_codes.cuh has the tiles of 8-bit codes. */
+ * position p is stored at chunk c ^ (p & 7), or c ^ (p / 2 & 3) if head_dim is no multiple of 64,
+ * or c ^ (p / 4 & 1) if it is 80. So a warp that loads one column of 8 rows has no bank conflicts,
+ * and tiles can be copied as they are. attention/kv_codes.cuh has the tiles of 8-bit codes. */
 struct cuda_kv_view {
     void *keys, *values; // of one layer
     uint32_t num_blocks, block_size, num_kv_heads, head_dim;

@@ -367,6 +367,34 @@ static bool takes_heads_of_512(struct backend *device) {
     return status == OK;
 }
 
+// As Phi-2 and StableLM 2 12B, and groups of other sizes.
+static void test_heads_of_80_and_160(void **state) {
+    static const struct shape odd_shapes[] = {{4, 4, 80, 16, false},
+                                              {7, 1, 80, 64, true},
+                                              {16, 1, 80, 48, true},
+                                              {8, 2, 160, 16, true},
+                                              {3, 1, 160, 48, false}};
+    static const struct work *const works[] = {&windowed_decode, &windowed_mixed, &prefill, &decode,
+                                               &chunked};
+    static const struct special special = {.window = 70, .softcap = 3, .has_sinks = true};
+    const struct device_pair *pair = *state;
+    const struct variant variants[] = {{0}, {.is_fused = true}};
+    size_t num_variants = has_attend(pair->device) ? ARRAY_LEN(variants) : 1;
+    for (size_t i = 0; i < ARRAY_LEN(odd_shapes); i++) {
+        const struct shape *shape = &odd_shapes[i];
+        size_t num_works = i % 3 ? 3 : ARRAY_LEN(works); // the others would take seconds
+        for (size_t w = 0; w < num_works; w++) {
+            check_all_with(pair, shape, &(struct special){0}, works[w], variants, num_variants);
+        }
+        check_all_with(pair, shape, &special, &windowed_decode, variants, num_variants);
+        check_all_with(pair, shape, &special, &windowed_mixed, variants, 1);
+        check_alone(pair, shape, &windowed_prompts);
+        check_among_shapes(pair, shape, DTYPE_NONE);
+        if (shape->head_dim == 80 || !backend_has_kv_cache_dtype(pair->device, DTYPE_I8)) continue;
+        check_among_shapes(pair, shape, i % 2 ? DTYPE_I8 : DTYPE_F8_E4M3);
+    }
+}
+
 // As full layers of Gemma 4, and groups of other sizes.
 static const struct shape wide_shapes[] = {
     {8, 1, 512, 16, true}, {16, 2, 512, 64, true}, {3, 1, 512, 16, false}, {12, 1, 512, 48, false}};
@@ -546,6 +574,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_windows_caps_and_sinks_of_prompts),
         cmocka_unit_test(test_second_kv_group),
         cmocka_unit_test(test_layers_of_several_shapes),
+        cmocka_unit_test(test_heads_of_80_and_160),
         cmocka_unit_test(test_heads_of_512),
         cmocka_unit_test(test_windows_caps_and_sinks_with_heads_of_512),
         cmocka_unit_test(test_decode_beside_a_small_linear),

@@ -313,8 +313,8 @@ static void test_heads_of_512(void **state) {
 
 static void test_head_dims(void **state) {
     (void)state;
-    static const uint32_t has[] = {32, 64, 96, 128, 256};
-    static const uint32_t lacks[] = {0, 16, 48, 80, 160, 192, 224, 288, 480, 1024};
+    static const uint32_t has[] = {32, 64, 80, 96, 128, 160, 256};
+    static const uint32_t lacks[] = {0, 16, 48, 84, 112, 192, 224, 288, 480, 1024};
     for (size_t i = 0; i < ARRAY_LEN(has); i++) {
         assert_int_not_equal(attention_kernel(&ampere, OP_DECODE, 1, has[i], 0), NONE);
         assert_int_not_equal(attention_kernel(&ampere, OP_PREFILL, 1, has[i], 0), NONE);
@@ -322,6 +322,22 @@ static void test_head_dims(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(lacks); i++) {
         assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, lacks[i], 0), NONE);
         assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, lacks[i], 0), NONE);
+    }
+}
+
+// Heads of 80 and of 160 are in the kernels for any heads. A row of 80 codes has an odd number of
+// chunks.
+static void test_heads_of_80_and_160(void **state) {
+    (void)state;
+    uint32_t all = FEATURE_WINDOW | FEATURE_CHUNKS | FEATURE_SOFTCAP | FEATURE_SINKS;
+    for (uint32_t head_dim = 80; head_dim <= 160; head_dim += 80) {
+        bool has_codes = head_dim == 160;
+        assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, head_dim, all), KERNEL_DECODE);
+        assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, head_dim, all), KERNEL_PREFILL);
+        for (int op = OP_DECODE; op <= OP_PREFILL; op++) {
+            int kernel = attention_kernel(&h200, op, 1, head_dim, FEATURE_KV_CODES);
+            assert_int_equal(kernel != NONE, has_codes);
+        }
     }
 }
 
@@ -567,6 +583,7 @@ int main(void) {
         cmocka_unit_test(test_attention_among_shapes),
         cmocka_unit_test(test_heads_of_512),
         cmocka_unit_test(test_head_dims),
+        cmocka_unit_test(test_heads_of_80_and_160),
         cmocka_unit_test(test_norm_route),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_packed_experts),

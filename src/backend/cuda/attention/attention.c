@@ -226,9 +226,11 @@ static enum status check_head_dim(const struct cuda_device_info *info,
                        "and this GPU has %d",
                        CUDA_WIDE_HEADS_BYTES, info->shared_bytes_max);
     }
-    return err_set(err, ERR_UNSUPPORTED,
-                   "head_dim %u: device cuda has kernels for 32, 64, 96, 128, 256 and 512",
-                   shape.head_dim);
+    bool has_codes = cuda_kv_has_codes(spec->dtype);
+    return err_set(err, ERR_UNSUPPORTED, "head_dim %u: device cuda has kernels for %s%s",
+                   shape.head_dim, has_codes ? "32, 64" : "32, 64, 80",
+                   has_codes ? ", 96, 128, 160, 256 and 512 with 8-bit keys and values"
+                             : ", 96, 128, 160, 256 and 512");
 }
 
 static enum status create_latent(const struct kv_cache_spec *spec, struct kv_cache **out,

@@ -308,10 +308,15 @@ void launch_for(uint32_t head_dim, const decode_params &p, const cuda_decode_sha
         return launch<32, CODES>(p, shape, info, stream);
     case 64:
         return launch<64, CODES>(p, shape, info, stream);
+    case 80:
+        if constexpr (!CODES) return launch<80, false>(p, shape, info, stream);
+        return; // no kernel: kernel_table.c
     case 96:
         return launch<96, CODES>(p, shape, info, stream);
     case 128:
         return launch<128, CODES>(p, shape, info, stream);
+    case 160:
+        return launch<160, CODES>(p, shape, info, stream);
     case 256:
         return launch<256, CODES>(p, shape, info, stream);
     default:

@@ -201,8 +201,10 @@ template <int D, bool CODES> struct __align__(16) unit_heads {
 #pragma unroll
         for (int k = 0; k < D / 16; k += 2) {
             uint32_t r[4];
-            load_matrix4(r, from + k * 32);
-            q[k][0] = r[0], q[k][1] = r[1], q[k + 1][0] = r[2], q[k + 1][1] = r[3];
+            load_matrix4(r,
+                         from + k * 32); // of an odd number: the last one's second half is unused
+            q[k][0] = r[0], q[k][1] = r[1];
+            if (k + 1 < D / 16) q[k + 1][0] = r[2], q[k + 1][1] = r[3];
         }
     }
 

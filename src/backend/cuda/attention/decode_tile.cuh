@@ -79,7 +79,8 @@ template <int HEAD_DIM> __device__ void zero_values(uint32_t values, int valid, 
 // Byte offset of chunk 2 k + half in a tile's row. It is written so that a constant k gives
 // constant offsets: the compiler then keeps no addresses in registers.
 template <int HEAD_DIM> __device__ __forceinline__ uint32_t chunk_offset(int row, int k, int half) {
-    constexpr int PERIOD = HEAD_DIM % 64 == 0 ? 8 : 4; // of swizzle() in chunks
+    // Of swizzle(), in chunks.
+    constexpr int PERIOD = HEAD_DIM % 64 == 0 ? 8 : HEAD_DIM % 32 == 0 ? 4 : 2;
     return swizzle<HEAD_DIM>(row, k * 2 % PERIOD + half) * 16 + k * 2 / PERIOD * PERIOD * 16;
 }
 

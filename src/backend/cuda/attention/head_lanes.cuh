@@ -11,7 +11,8 @@ namespace {
 
 template <int D> struct head_lanes {
     static constexpr int LANES = D / 16; // lanes with work, per head
-    static constexpr int WIDTH = LANES == 6 ? 8 : LANES; // LANES rounded up to a power of two
+    // LANES rounded up to a power of two.
+    static constexpr int WIDTH = LANES == 10 ? 16 : LANES == 5 || LANES == 6 ? 8 : LANES;
     static constexpr int HEADS = 32 / WIDTH; // heads per warp
 };
 

@@ -12,8 +12,8 @@
  * the sum at the end.
  *
  * Launch: one block per (tile of the plan, kv head, head pair). Tiles that see the most positions
- * come first. A warp has 32 rows (16 for head_dim 256), which halves its shared memory reads per
- * product. cp.async brings K and V one tile ahead.
+ * come first. A warp has 32 rows (16 from head_dim 160 on), which halves its shared memory reads
+ * per product. cp.async brings K and V one tile ahead.
  *
  * With heads of 512 the results of 16 rows do not fit in a warp's registers, and the queries of two
  * heads not in shared memory. So a block has one head, and two warps share 16 rows: each sums its
@@ -461,10 +461,15 @@ void launch_for(uint32_t head_dim, const prefill_params &p, uint32_t max_tiles,
         return launch<32, 2, 64, CODES>(p, max_tiles, info, stream);
     case 64:
         return launch<64, 2, 64, CODES>(p, max_tiles, info, stream);
+    case 80:
+        if constexpr (!CODES) return launch<80, 2, 64, false>(p, max_tiles, info, stream);
+        return; // no kernel: kernel_table.c
     case 96:
         return launch<96, 2, 64, CODES>(p, max_tiles, info, stream);
     case 128:
         return launch<128, 2, 64, CODES>(p, max_tiles, info, stream);
+    case 160:
+        return launch<160, 1, 32, CODES>(p, max_tiles, info, stream);
     case 256:
         return launch<256, 1, 32, CODES>(p, max_tiles, info, stream);
     default:

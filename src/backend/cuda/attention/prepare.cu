@@ -106,7 +106,10 @@ template <int D>
 void launch(const prepare_params &p, bool has_codes, const cuda_device_info *info,
             cudaStream_t stream) {
     int per_warp = head_lanes<D>::HEADS * TURNS, warps = (p.row_heads + per_warp - 1) / per_warp;
-    auto kernel = has_codes ? prepare_kernel<D, true> : prepare_kernel<D, false>;
+    auto kernel = prepare_kernel<D, false>;
+    if constexpr (D % 32 == 0) { // the heads of caches of codes: kernel_table.c
+        if (has_codes) kernel = prepare_kernel<D, true>;
+    }
     launch_dependent(kernel, dim3(static_cast<unsigned>(p.num_tokens)),
                      static_cast<unsigned>((warps < WARPS_MAX ? warps : WARPS_MAX) * 32), 0, info,
                      stream, p);
@@ -143,10 +146,14 @@ extern "C" void cuda_attention_prepare_launch(const struct attention_args *args,
         return launch<32>(p, has_codes, info, stream);
     case 64:
         return launch<64>(p, has_codes, info, stream);
+    case 80:
+        return launch<80>(p, has_codes, info, stream);
     case 96:
         return launch<96>(p, has_codes, info, stream);
     case 128:
         return launch<128>(p, has_codes, info, stream);
+    case 160:
+        return launch<160>(p, has_codes, info, stream);
     case 256:
         return launch<256>(p, has_codes, info, stream);
     default:
