@@ -18,14 +18,14 @@ struct matrix_form {
     uint32_t group; // columns that share a scale, counted from column 0; 0: all of a row
     bool has_offsets;
     bool rounds_inputs; // the model is meant to run with rows of x rounded to the codes' type
-    // Columns that share a unit, a multiple of `group`. Then scales and offsets can be read as whole
-    // multiples of units (struct matrix_codes). 0: they are floats alone.
+    // Columns that share a unit, a multiple of `group`. Then scales and offsets can be read as
+    // whole multiples of units (struct matrix_codes). 0: they are floats alone.
     uint32_t unit;
     uint32_t shift; // with units: offset = shift * scale + multiple * unit
 };
 
-/* Codes of some columns of a row, with a scale and perhaps an offset for each group. A K-quant's are
- * products of a float that 256 columns share, a unit, and a small integer of each group:
+/* Codes of some columns of a row, with a scale and perhaps an offset for each group. A K-quant's
+ * are products of a float that 256 columns share, a unit, and a small integer of each group:
  *
  *   scale = scales[column / unit] * scale_multiples[column / group]
  *   offset = shift * scale + offsets[column / unit] * offset_multiples[column / group]

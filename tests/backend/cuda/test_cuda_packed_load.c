@@ -355,12 +355,13 @@ static void test_offsets_between_codes(void **state) {
 static void test_offsets_and_scales_that_were_rounded(void **state) {
     (void)state;
     struct cuda_backend cuda = {0};
-    const struct matrix_form form = {WEIGHT_CODE_INT4, 128, true, false};
+    const struct matrix_form form = {.code = WEIGHT_CODE_INT4, .group = 128, .has_offsets = true};
     struct made parts[2] = {{{.read_codes = read_codes, .form = form}, 1, 1, 0, 0.88388348f},
                             {{.read_codes = read_codes, .form = form}, 2, 1, 0, 1.1f}};
     struct linear linear;
     struct err err = {0};
-    const struct weight_format format = {4, 128, 0, WEIGHT_CODE_INT4, true, false};
+    const struct weight_format format = {
+        .bits = 4, .group = 128, .code = WEIGHT_CODE_INT4, .has_offsets = true};
     if (load(&cuda, parts, IN, format, &linear, &err)) fail_msg("%s", err.message);
     for (uint32_t row = 0; row < OUT0 + OUT1; row++) {
         const struct made *m = &parts[row >= OUT0];
