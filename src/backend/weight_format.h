@@ -33,9 +33,9 @@ struct weight_format {
     uint32_t unit, shift;
 };
 
-static const struct weight_format WEIGHTS_NATIVE = {.code = WEIGHT_CODE_NONE};
-static const struct weight_format WEIGHTS_INT8 = {.bits = 8};
-static const struct weight_format WEIGHTS_INT4 = {.bits = 4, .group = 32, .zero = 7};
+static const struct weight_format WEIGHTS_NATIVE = {0, 0, 0, WEIGHT_CODE_NONE, false, false, 0, 0};
+static const struct weight_format WEIGHTS_INT8 = {8, 0, 0, WEIGHT_CODE_NONE, false, false, 0, 0};
+static const struct weight_format WEIGHTS_INT4 = {4, 32, 7, WEIGHT_CODE_NONE, false, false, 0, 0};
 
 static inline bool weight_format_is(struct weight_format a, struct weight_format b) {
     return a.bits == b.bits && a.group == b.group && a.zero == b.zero && a.code == b.code &&
@@ -68,13 +68,15 @@ static inline struct weight_format weight_format_packed(struct matrix_form form,
     uint32_t unit = form.unit ? (uint32_t)PACKED_UNIT_MAX : 0;
     while (unit >= PACKED_UNIT_MIN && (form.unit % unit || first_col % unit)) unit /= 2;
     bool has_units = form.group && unit >= PACKED_UNIT_MIN && unit % group == 0;
-    return (struct weight_format){.bits = weight_code_bits(form.code),
-                                  .group = form.group ? group : 0,
-                                  .code = form.code,
-                                  .has_offsets = form.has_offsets,
-                                  .rounds_inputs = form.rounds_inputs,
-                                  .unit = has_units ? unit : 0,
-                                  .shift = has_units ? form.shift : 0};
+    struct weight_format format = {weight_code_bits(form.code),
+                                   form.group ? group : 0,
+                                   0,
+                                   form.code,
+                                   form.has_offsets,
+                                   form.rounds_inputs,
+                                   has_units ? unit : 0,
+                                   has_units ? form.shift : 0};
+    return format;
 }
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "backend/cpu/linear/packed.h"
 
-// Fetches what is `ahead` bytes behind a chunk's codes: as many bytes as the chunk has, and those of
-// a record's head where the chunk is the first of one. So chunk after chunk no byte is left out.
+// Fetches what is `ahead` bytes behind a chunk's codes: as many bytes as the chunk has, and those
+// of a record's head where the chunk is the first of one. So chunk after chunk no byte is left out.
 static ALWAYS_INLINE void packed_fetch(const struct packed_shape *shape, uint32_t chunk,
                                        const unsigned char *codes, uint32_t chunk_bytes,
                                        size_t ahead) {

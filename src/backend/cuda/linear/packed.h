@@ -62,7 +62,8 @@ static inline uint32_t cuda_packed_group_bytes(enum weight_code code, uint32_t g
     return (has_both ? 2 : 1) * (uint32_t)sizeof(float);
 }
 
-// Packs codes [out][in], a byte each, those of iq4, iq3 and iq2 as int8, those of odd as int4. `codes` has out * in * bits / 8 bytes.
+// Packs codes [out][in], a byte each, those of iq4, iq3 and iq2 as int8, those of odd as int4.
+// `codes` has out * in * bits / 8 bytes.
 void cuda_packed_pack_launch(void *codes, const uint8_t *raw, uint32_t out, uint32_t in,
                              enum weight_code code, cudaStream_t stream);
 // Writes the weights as bf16 [out][in].

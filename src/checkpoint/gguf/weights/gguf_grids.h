@@ -1,6 +1,6 @@
-/* The grids of the IQ types: the combinations of levels that a block's indices stand for. They are a
- * part of the file format, as llama.cpp defines it; the numbers were made from those of the Python
- * package gguf (quants.py).
+/* The grids of the IQ types: the combinations of levels that a block's indices stand for. They are
+ * a part of the file format, as llama.cpp defines it; the numbers were made from those of the
+ * Python package gguf (quants.py).
  *
  * An entry has the levels of 8 neighbouring elements in 2 bits each (IQ1, IQ2), or of 4 elements in
  * 3 bits each (IQ3), the first one lowest. Entries ascend. What the levels stand for:

@@ -38,8 +38,8 @@ static bool is_in_config(struct gguf_string name) {
            gguf_string_is(name, "rope_factors_short.weight");
 }
 
-// Where a matrix has factors: NVFP4 has one for all of its elements in "NAME.scale", or one for each
-// expert. NULL: `weight` has none, or a tensor of that name is something else in this model.
+// Where a matrix has factors: NVFP4 has one for all of its elements in "NAME.scale", or one for
+// each expert. NULL: `weight` has none, or a tensor of that name is something else in this model.
 static const struct gguf_tensor *find_factors(const struct gguf_tensors *set,
                                               const struct gguf_tensor *weight) {
     static const char ending[] = ".weight";
