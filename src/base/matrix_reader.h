@@ -30,15 +30,15 @@ struct matrix_form {
  *   scale = scales[column / unit] * scale_multiples[column / group]
  *   offset = shift * scale + offsets[column / unit] * offset_multiples[column / group]
  *
- * All of these products are exact. Who sets the multiples gets units and multiples; who leaves them
- * NULL gets scales and offsets. */
+ * These products are exact, unless a factor of the model has rounded the units. The caller sets the
+ * multiples to get units and multiples, and leaves them NULL to get scales and offsets. */
 struct matrix_codes {
     uint8_t *codes; // [count], one each, also those of 4 bits
     float *scales; // [ceil(count / group)]; group 0: [1]. With multiples [ceil(count / unit)]
     float *offsets; // the same; NULL unless the form has them
     int8_t *scale_multiples; // [ceil(count / group)], or NULL; only where the form has units
     int8_t *offset_multiples; // the same; NULL unless the form has offsets
-    uint32_t unit; // with multiples: divides the form's unit, and `col` is a multiple of it
+    uint32_t unit; // with multiples: divides the form's unit; `group` divides it, and it `col`
 };
 
 struct matrix_reader {

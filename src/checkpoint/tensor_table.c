@@ -44,8 +44,8 @@ static char *expert_name(const char *name, uint64_t expert) {
     return strdup(out);
 }
 
-// Puts the tensor into the map under the name that it has in a text model. `expert`: of those that
-// the tensor is one of, or NULL.
+// Puts the tensor into the map under the name that it has in a text model. `expert`: the number of
+// the expert that the tensor belongs to, or NULL.
 static enum status name_entry(struct tensor_table *table, uint32_t index, const uint64_t *expert,
                               struct err *err) {
     struct table_entry *entry = &table->entries[index];
@@ -55,7 +55,9 @@ static enum status name_entry(struct tensor_table *table, uint32_t index, const 
     bool is_renamed = !entry->is_other_part && strlen(name) + TEXT_PART_GROWS < sizeof canonical &&
                       strcmp(canonical, name) != 0;
     if (is_renamed || expert) {
-        const char *from = is_renamed ? canonical : name;
+        // Without its prefix a name may lack the dot before "switch_mlp".
+        bool is_usable = is_renamed && (!expert || strstr(canonical, switch_infix));
+        const char *from = is_usable ? canonical : name;
         entry->name = expert ? expert_name(from, *expert) : strdup(from);
         if (!entry->name) return err_nomem(err, "tensor list");
         name = entry->name;

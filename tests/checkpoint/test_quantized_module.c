@@ -237,7 +237,8 @@ static enum status open_bnb4(const char *text, enum module_part bad, bool is_mis
 
 static void test_bitsandbytes(void **state) {
     (void)state;
-    static const char good[] = "{\"blocksize\": 16, \"nested_blocksize\": 256}";
+    static const char good[] =
+        "{\"blocksize\": 16, \"nested_blocksize\": 256, \"nested_offset\": 0.5}";
     static const enum module_part parts[] = {PART_WEIGHT_STATE_NF4,  PART_WEIGHT_ABSMAX,
                                              PART_WEIGHT_MAP,        PART_WEIGHT_NESTED_ABSMAX,
                                              PART_WEIGHT_NESTED_MAP, PART_WEIGHT};
@@ -256,7 +257,9 @@ static void test_bitsandbytes(void **state) {
                                          "{}",
                                          "{\"blocksize\": 0}",
                                          "{\"blocksize\": 12}",
-                                         "{\"blocksize\": 16, \"nested_blocksize\": -1}"};
+                                         "{\"blocksize\": 16, \"nested_blocksize\": 256}",
+                                         "{\"blocksize\": 16, \"nested_blocksize\": -1, "
+                                         "\"nested_offset\": 0.5}"};
     for (size_t i = 0; i < ARRAY_LEN(states); i++) {
         assert_int_not_equal(open_bnb4(states[i], NUM_MODULE_PARTS, false, &err), OK);
     }

@@ -34,6 +34,19 @@ static void take_ok(struct weights *weights, const char *name, uint64_t rows, ui
     assert_int_equal(byte, first);
 }
 
+// Without the prefix that wrappers have, no dot is in front of "switch_mlp".
+static void test_experts_behind_a_prefix_alone(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    struct weights *weights =
+        open_file(&folder, "{\"language_model.switch_mlp.up_proj.weight\":{\"dtype\":\"BF16\","
+                           "\"shape\":[2,1,3],\"data_offsets\":[0,12]}}");
+    assert_int_equal(weights_finish(weights, NULL), ERR_FORMAT);
+    weights_close(weights);
+    temp_folder_remove(&folder);
+}
+
 static void test_experts_in_one_tensor(void **state) {
     (void)state;
     static const char *const names[][2] = {
@@ -82,6 +95,7 @@ static void test_convolution(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_experts_in_one_tensor),
+        cmocka_unit_test(test_experts_behind_a_prefix_alone),
         cmocka_unit_test(test_convolution),
     };
     return cmocka_run_group_tests_name("tensor_table", tests, NULL, NULL);

@@ -290,7 +290,7 @@ CALLING = """{%- if tools %}Tools: {{ tools | tojson }}; a call is <tool_call>{"
 {%- for m in messages %}
 {%- if m.tool_call_id and m.tool_call_id not in messages | selectattr("tool_calls") | map(attribute="tool_calls")
     | sum(start=[]) | map(attribute="id") %}{{ raise_exception("a result of no call") }}{% endif -%}
-{{ m.role }}: {{ m.content }}{% endfor -%}
+{{ m.role }}: {{ m.content }}{% for call in m.tool_calls or [] %} {{ call.function | tojson }}{% endfor %}{% endfor -%}
 {{ "<|after|>" if messages[-1].role == "tool" else "<|call|>" }}"""
 TOOLS = json.dumps([{"type": "function", "function": {"name": name}} for name in ("add", "get_time")])
 

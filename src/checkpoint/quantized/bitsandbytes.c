@@ -101,7 +101,12 @@ static enum status read_state(struct state *out, struct quantized_module *module
         status =
             jread_int(root, "nested_blocksize", 1, BLOCK_MAX, &out->nested_block, t->name, err);
     }
-    if (!status) out->nested_offset = json_number_value(json_object_get(root, "nested_offset"));
+    const json_t *offset = status ? NULL : json_object_get(root, "nested_offset");
+    if (!status && module->parts[PART_WEIGHT_NESTED_ABSMAX] && !json_is_number(offset)) {
+        status = err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has no number \"nested_offset\"",
+                         t->path, t->name);
+    }
+    if (!status) out->nested_offset = json_number_value(offset);
     bool divides = !status && out->block && module->in % (uint64_t)out->block == 0;
     if (!status && !divides) {
         status = err_set(err, ERR_UNSUPPORTED,

@@ -122,8 +122,13 @@ static struct matrix_form form_of(const struct quantization_config *config, uint
         form.code = of_integers;
         form.has_offsets = !config->is_symmetric;
         break;
-    case QUANTIZED_AWQ:
     case QUANTIZED_MLX:
+        form.code = of_integers;
+        form.has_offsets = true;
+        // Offsets that are no multiples of the scale: some devices have them in small groups only.
+        if (config->bits <= 4 && form.group > 32) form.group = 32;
+        break;
+    case QUANTIZED_AWQ:
         form.code = of_integers;
         form.has_offsets = true;
         break;
@@ -440,6 +445,8 @@ static enum status open_bnb8(struct opening *o) {
     if (!status) status = use(o, PART_SCB, DTYPE_F32, o->module->out, 0);
     if (!status) status = check_rows(o);
     if (status) return status;
+    o->matrix.block_cols = o->module->in; // a scale for each row
+    o->matrix.num_groups = 1;
     set_codes(o, PART_WEIGHT, CODE_INT8);
     status = load_floats(o, PART_SCB, &o->matrix.scales);
     for (uint64_t i = 0; i < o->module->out && !status; i++) o->matrix.scales[i] /= 127;

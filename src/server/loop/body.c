@@ -245,7 +245,10 @@ static void add_name(char *list, size_t size, struct part_name safe) {
     for (char *c = safe.text; *c; c++) {
         if (*c <= ' ' || *c > '~' || *c == ',') *c = '?';
     }
-    snprintf(list + len, left, "%s%s", len ? ", " : "", safe.text);
+    // A list that is full ends in "...", not within a name.
+    bool is_full = len + strlen(safe.text) + sizeof ", , ..." > size;
+    if (is_full && len >= 3 && strcmp(list + len - 3, "...") == 0) return;
+    snprintf(list + len, left, "%s%s", len ? ", " : "", is_full ? "..." : safe.text);
 }
 
 bool body_ignore(struct api_request *request, const char *name) {

@@ -42,7 +42,7 @@ bool body_leave_out(struct api_request *request, const char *member, const char 
 // few are named. What is no object is refused.
 bool body_leave_out_others(struct api_request *request, const char *member, const json_t *object,
                            const char *const *known, size_t num_known);
-// The same for those of which `is_known` says so.
+// The same, where `is_known` says which names are known. `object` must be an object.
 bool body_leave_out_unknown(struct api_request *request, const char *member, const json_t *object,
                             bool (*is_known)(const struct api_request *request, const char *name));
 

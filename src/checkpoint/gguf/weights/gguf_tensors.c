@@ -3,6 +3,7 @@
  * and those with heads in another order, have a reader. Such vectors are copied. */
 #include "checkpoint/gguf/weights/gguf_tensors.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,8 +84,10 @@ static enum status read_factor(const struct gguf_tensors *set, const struct gguf
     const void *bytes =
         byte_source_get(&factors->source, index * sizeof *out, sizeof *out, out, err);
     if (!bytes) return ERR_IO;
-    memcpy(out, bytes, sizeof *out);
-    return OK;
+    if (bytes != out) memcpy(out, bytes, sizeof *out);
+    if (isfinite(*out)) return OK;
+    return err_set(err, ERR_FORMAT, "%s: tensor \"%.*s\" has a factor that is no number",
+                   set->base.place, (int)factors->name.len, factors->name.text);
 }
 
 static enum status count_tensors(struct gguf_tensors *set, struct err *err) {
