@@ -258,8 +258,8 @@ static void test_bitsandbytes(void **state) {
                                          "{\"blocksize\": 0}",
                                          "{\"blocksize\": 12}",
                                          "{\"blocksize\": 16, \"nested_blocksize\": 256}",
-                                         "{\"blocksize\": 16, \"nested_blocksize\": -1, "
-                                         "\"nested_offset\": 0.5}"};
+                                         ("{\"blocksize\": 16, \"nested_blocksize\": -1, "
+                                          "\"nested_offset\": 0.5}")};
     for (size_t i = 0; i < ARRAY_LEN(states); i++) {
         assert_int_not_equal(open_bnb4(states[i], NUM_MODULE_PARTS, false, &err), OK);
     }
