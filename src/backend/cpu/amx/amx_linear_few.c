@@ -27,6 +27,13 @@ struct few {
     unpack_table table;
 };
 
+// What the compiler knows of a call, so that its loops become straight code.
+struct few_form {
+    enum unpack_kind kind;
+    bool unscaled;
+    uint32_t rows, blocks;
+};
+
 // A chunk of each row as floats.
 static ALWAYS_INLINE void widen_x(const unsigned char *x, uint32_t rows,
                                   float out[AMX_LINEAR_FEW_ROWS][NUMBERS]) {
@@ -91,79 +98,78 @@ static ALWAYS_INLINE void add_rounded_half(const struct packed_chunk *chunk, uin
     }
 }
 
-static ALWAYS_INLINE void add_packed_chunk(const struct few *few, uint32_t c, enum unpack_kind kind,
-                                           bool unscaled, uint32_t rows, uint32_t blocks,
+static ALWAYS_INLINE void add_packed_chunk(const struct few *few, uint32_t c, struct few_form form,
                                            struct packed_chunk chunk[BLOCKS_MAX],
                                            float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
                                            struct sums sums[AMX_LINEAR_FEW_ROWS][BLOCKS_MAX]) {
     const struct packed_shape *shape = few->dots->packed;
-    UNROLL for (uint32_t b = 0; b < blocks; b++) {
+    UNROLL for (uint32_t b = 0; b < form.blocks; b++) {
         packed_chunk_at(shape, few->weights + b * few->dots->block_bytes, c, &chunk[b]);
-        packed_fetch(shape, c, chunk[b].codes, kind == UNPACK_4BIT ? 256 : 512, AVX512_DOTS_AHEAD);
+        packed_fetch(shape, c, chunk[b].codes, form.kind == UNPACK_4BIT ? 256 : 512,
+                     AVX512_DOTS_AHEAD);
     }
     for (uint32_t half = 0; half < 2; half++) {
-        UNROLL for (uint32_t b = 0; b < blocks; b++) {
-            if (unscaled) {
-                add_values_half(&chunk[b], half, kind, few->table, rows, b, x, sums);
+        UNROLL for (uint32_t b = 0; b < form.blocks; b++) {
+            if (form.unscaled) {
+                add_values_half(&chunk[b], half, form.kind, few->table, form.rows, b, x, sums);
             } else {
-                add_rounded_half(&chunk[b], half, kind, few->table, rows, b, x, sums);
+                add_rounded_half(&chunk[b], half, form.kind, few->table, form.rows, b, x, sums);
             }
         }
     }
-    if (!unscaled) return;
+    if (!form.unscaled) return;
     uint32_t mask = (1u << shape->span_shift) - 1;
     bool is_last = (c & mask) == mask || c + 1 == few->dots->chunks;
-    UNROLL for (uint32_t r = 0; r < rows; r++) {
-        UNROLL for (uint32_t b = 0; b < blocks; b++) {
+    UNROLL for (uint32_t r = 0; r < form.rows; r++) {
+        UNROLL for (uint32_t b = 0; b < form.blocks; b++) {
             struct sums *s = &sums[r][b];
             s->group = _mm512_add_ps(s->group, sum_of_chains(s->first, s->second));
             if (!is_last) continue;
-            __m512 scales = avx512_group_scales(kind, chunk[b].scales[0]);
+            __m512 scales = avx512_group_scales(form.kind, chunk[b].scales[0]);
             s->total = _mm512_fmadd_ps(s->group, scales, s->total);
             s->group = _mm512_setzero_ps();
         }
     }
 }
 
-static ALWAYS_INLINE void add_chunk(const struct few *few, uint32_t c, enum unpack_kind kind,
-                                    bool unscaled, uint32_t rows, uint32_t blocks,
+static ALWAYS_INLINE void add_chunk(const struct few *few, uint32_t c, struct few_form form,
                                     struct packed_chunk chunk[BLOCKS_MAX],
                                     float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
                                     struct sums sums[AMX_LINEAR_FEW_ROWS][BLOCKS_MAX]) {
-    UNROLL for (uint32_t r = 0; r < rows; r++) {
-        UNROLL for (uint32_t b = 0; b < blocks; b++) {
+    UNROLL for (uint32_t r = 0; r < form.rows; r++) {
+        UNROLL for (uint32_t b = 0; b < form.blocks; b++) {
             sums[r][b].first = sums[r][b].second = _mm512_setzero_ps();
         }
     }
-    add_packed_chunk(few, c, kind, unscaled, rows, blocks, chunk, x, sums);
-    UNROLL for (uint32_t r = 0; r < rows; r++) {
-        UNROLL for (uint32_t b = 0; b < blocks; b++) {
+    add_packed_chunk(few, c, form, chunk, x, sums);
+    UNROLL for (uint32_t r = 0; r < form.rows; r++) {
+        UNROLL for (uint32_t b = 0; b < form.blocks; b++) {
             struct sums *s = &sums[r][b];
-            if (!unscaled) s->total = _mm512_add_ps(s->total, _mm512_add_ps(s->first, s->second));
+            if (!form.unscaled)
+                s->total = _mm512_add_ps(s->total, _mm512_add_ps(s->first, s->second));
         }
     }
 }
 
-static ALWAYS_INLINE void few_group(const struct few *few, enum unpack_kind kind, bool unscaled,
-                                    uint32_t rows, uint32_t blocks) {
+static ALWAYS_INLINE void few_group(const struct few *few, struct few_form form) {
     const struct linear_dots *dots = few->dots;
     struct sums sums[AMX_LINEAR_FEW_ROWS][BLOCKS_MAX];
-    UNROLL for (uint32_t r = 0; r < rows; r++) {
-        UNROLL for (uint32_t b = 0; b < blocks; b++) {
+    UNROLL for (uint32_t r = 0; r < form.rows; r++) {
+        UNROLL for (uint32_t b = 0; b < form.blocks; b++) {
             sums[r][b].total = _mm512_loadu_ps(few->start + (size_t)b * LANES);
             sums[r][b].group = _mm512_setzero_ps();
         }
     }
     const unsigned char *from = dots->x;
     struct packed_chunk chunk[BLOCKS_MAX];
-    UNROLL for (uint32_t b = 0; b < blocks; b++) packed_chunk_init(&chunk[b]);
+    UNROLL for (uint32_t b = 0; b < form.blocks; b++) packed_chunk_init(&chunk[b]);
     for (uint32_t c = 0; c < dots->chunks; c++, from += dots->x_stride) {
         float x[AMX_LINEAR_FEW_ROWS][NUMBERS];
-        widen_x(from, rows, x);
-        add_chunk(few, c, kind, unscaled, rows, blocks, chunk, x, sums);
+        widen_x(from, form.rows, x);
+        add_chunk(few, c, form, chunk, x, sums);
     }
-    UNROLL for (uint32_t r = 0; r < rows; r++) {
-        UNROLL for (uint32_t b = 0; b < blocks; b++) {
+    UNROLL for (uint32_t r = 0; r < form.rows; r++) {
+        UNROLL for (uint32_t b = 0; b < form.blocks; b++) {
             _mm512_storeu_ps(few->sums + r * dots->sums_stride + (size_t)b * LANES,
                              sums[r][b].total);
         }
@@ -181,9 +187,9 @@ static ALWAYS_INLINE void few_blocks(const struct linear_dots *dots, enum unpack
     for (uint32_t left = dots->num_blocks; left > 0;) {
         uint32_t count = left >= most ? most : 1;
         if (count == most) {
-            few_group(&few, kind, unscaled, rows, most);
+            few_group(&few, (struct few_form){kind, unscaled, rows, most});
         } else {
-            few_group(&few, kind, unscaled, rows, 1);
+            few_group(&few, (struct few_form){kind, unscaled, rows, 1});
         }
         left -= count;
         few.weights += count * dots->block_bytes;

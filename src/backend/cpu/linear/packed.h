@@ -89,10 +89,10 @@ static inline uint32_t packed_num_lines(const struct packed_shape *shape) {
 
 static inline struct packed_shape packed_shape_of(struct weight_format format) {
     uint32_t span = 0;
-    while (format.group && (uint32_t)PACKED_CHUNK << span < format.group) span++;
+    while ((uint64_t)PACKED_CHUNK << span < format.group) span++;
     if (!format.group) span = PACKED_ONE_GROUP;
     uint32_t record = span;
-    while (format.unit && (uint32_t)PACKED_CHUNK << record < format.unit) record++;
+    while ((uint64_t)PACKED_CHUNK << record < format.unit) record++;
     struct packed_shape shape = {
         .code = format.code,
         .chunk_bytes = PACKED_CHUNK * PACKED_LANES * format.bits / 8,
