@@ -265,10 +265,35 @@ static void test_bitsandbytes(void **state) {
     }
 }
 
+// What "quant_state" says besides must agree with the tensors, and is refused by its key if not.
+static void test_bitsandbytes_states_fit_the_tensors(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *good, *bad[6];
+    } cases[] = {{"quant_type", "\"nf4\"", {"\"fp4\"", "\"int8\"", "4"}},
+                 {"shape", "[16, 32]", {"[32, 16]", "[16]", "[16, 32, 1]", "512", "[16, 32.0]"}},
+                 {"dtype", "\"float16\"", {"\"int8\"", "16"}},
+                 {"nested_dtype", "\"float32\"", {"\"float16\"", "{}"}},
+                 {"order", "null", {"1"}}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        for (size_t k = 0; k == 0 || cases[i].bad[k - 1]; k++) {
+            const char *value = k ? cases[i].bad[k - 1] : cases[i].good;
+            struct err err = {0};
+            char text[200];
+            snprintf(text, sizeof text, "{\"%s\": %s, \"blocksize\": 16, \"nested_offset\": 0.5}",
+                     cases[i].key, value);
+            enum status status = open_bnb4(text, NUM_MODULE_PARTS, false, &err);
+            if (!status != !k) fail_msg("%s: %s", text, err.message);
+            if (k && !strstr(err.message, cases[i].key)) fail_msg("%s: %s", text, err.message);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_zeros_less_one_wrap_round),
         cmocka_unit_test(test_bitsandbytes),
+        cmocka_unit_test(test_bitsandbytes_states_fit_the_tensors),
         cmocka_unit_test(test_good_parts),
         cmocka_unit_test(test_bad_parts),
         cmocka_unit_test(test_groups_beyond_the_last_are_refused),

@@ -86,6 +86,57 @@ struct state {
     double nested_offset;
 };
 
+// The tensor's name says nf4 or fp4, and the values are read as floats. So the texts decide
+// nothing, but a state that contradicts them, or has other keys, is of a format that is not known.
+static enum status check_texts(const json_t *root, bool is_fp4, const struct tensor *t,
+                               struct err *err) {
+    static const char *const known[] = {"blocksize",    "dtype",         "nested_blocksize",
+                                        "nested_dtype", "nested_offset", "quant_type",
+                                        "shape"};
+    const struct {
+        const char *key, *values[4]; // up to the first NULL
+    } texts[] = {{"quant_type", {is_fp4 ? "fp4" : "nf4"}},
+                 {"dtype", {"bfloat16", "float16", "float32"}},
+                 {"nested_dtype", {"float32"}}};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)root, key, value) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(known) && strcmp(known[i], key) != 0) i++;
+        if (i < ARRAY_LEN(known) || json_is_null(value)) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: tensor \"%.150s\" has the key \"%.60s\", which is not known", t->path,
+                       t->name, key);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        const char *text = NULL;
+        enum status status = jread_string(root, texts[i].key, &text, t->name, err);
+        if (status) return status;
+        size_t k = 0;
+        while (text && texts[i].values[k] && strcmp(texts[i].values[k], text) != 0) k++;
+        if (!text || texts[i].values[k]) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: tensor \"%.150s\" has \"%s\" of \"%.60s\", which is not supported",
+                       t->path, t->name, texts[i].key, text);
+    }
+    return OK;
+}
+
+// "shape" is that of the weights, [out, in].
+static enum status check_shape(const json_t *root, const struct quantized_module *module,
+                               const struct tensor *t, struct err *err) {
+    const json_t *shape = jread_get(root, "shape");
+    const json_t *out = json_array_get(shape, 0), *in = json_array_get(shape, 1);
+    if (!shape || (json_array_size(shape) == 2 && json_is_integer(out) && json_is_integer(in) &&
+                   json_integer_value(out) == (json_int_t)module->out &&
+                   json_integer_value(in) == (json_int_t)module->in)) {
+        return OK;
+    }
+    return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has another \"shape\" than [%llu, %llu]",
+                   t->path, t->name, (unsigned long long)module->out,
+                   (unsigned long long)module->in);
+}
+
 static enum status read_state(struct state *out, struct quantized_module *module, struct err *err) {
     bool is_fp4 = module->parts[PART_WEIGHT_STATE_FP4] != NULL;
     enum module_part part = is_fp4 ? PART_WEIGHT_STATE_FP4 : PART_WEIGHT_STATE_NF4;
@@ -96,6 +147,8 @@ static enum status read_state(struct state *out, struct quantized_module *module
     *out = (struct state){.block = 0, .nested_block = 256};
     enum status status = load(&text, module, part, DTYPE_U8, count, err);
     if (!status) status = config_read_object(&root, text, count, t->name, err);
+    if (!status) status = check_texts(root, is_fp4, t, err);
+    if (!status) status = check_shape(root, module, t, err);
     if (!status) status = jread_int(root, "blocksize", 1, BLOCK_MAX, &out->block, t->name, err);
     if (!status) {
         status =
