@@ -48,8 +48,9 @@ static void widen_int4(uint8_t *codes, size_t count, uint32_t shift) { // compil
     for (size_t i = 0; i < count; i++) codes[i] = (uint8_t)((codes[i] & 15) - less);
 }
 
-// Codes of 4 bits become 8. The values of E2M1 are halves, so they are doubled. A shift of the
-// scale, which an offset has where it is a multiple of a unit, becomes a part of the codes.
+// Codes of 4 bits become int8 with the same values. Values of E2M1 may end in .5, so they are
+// doubled and their scales halved. With units the offset of int4 has a part of shift * scale
+// (struct matrix_codes). A code that is larger by `shift` stands for that part.
 static void widen(const struct matrix_form *form, const struct matrix_codes *out, size_t count,
                   size_t num_groups) {
     enum weight_code code = form->code;

@@ -67,9 +67,10 @@ static enum status add(const struct finder *f, struct found *found, const char *
     return OK;
 }
 
-// The format of a matrix whose scales are multiplied by `factor`. Scales of E2M1 in groups of 32
-// are powers of 2 (MXFP4), and a device may keep their exponents alone. In groups of 16 they are
-// floats.
+// The format of a matrix whose scales are multiplied by `factor`. E2M1 in groups of 32 is MXFP4:
+// its scales are powers of 2, and a device may keep their exponents alone. A factor that is no
+// power of 2 makes other scales of them. Then the format has groups of 16, whose scales every
+// device keeps as floats.
 static struct weight_format scaled(struct weight_format format, float factor) {
     enum { POWERS_GROUP = 32 };
     int exponent;

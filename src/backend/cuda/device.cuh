@@ -171,5 +171,9 @@ __device__ __forceinline__ void named_arrive(int id, int threads) {
 template <int HEAD_DIM> __device__ __forceinline__ int swizzle(int p, int c) {
     return HEAD_DIM % 64 == 0 ? c ^ (p & 7) : c ^ ((p >> 1) & 3);
 }
+// Rows of 80 elements have 10 chunks, which change places in pairs.
+template <> __device__ __forceinline__ int swizzle<80>(int p, int c) {
+    return c ^ (p >> 2 & 1);
+}
 
 } // namespace

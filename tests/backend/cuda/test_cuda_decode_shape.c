@@ -6,7 +6,7 @@
 
 static const int shared_bytes[] = {99 << 10, 163 << 10, 227 << 10}; // of sm_89, sm_80 and sm_90
 static const int num_sms[] = {1, 46, 78, 108, 114, 128, 132, 148};
-static const uint32_t head_dims[] = {32, 64, 96, 128, 256, 512};
+static const uint32_t head_dims[] = {32, 64, 80, 96, 128, 160, 256, 512};
 static const uint32_t groups[] = {1, 2, 3, 5, 7, 8, 12, 16, 32};
 static const uint32_t kv_heads[] = {1, 2, 4, 5, 6, 8, 10, 17, 32, 40, 64, 160};
 

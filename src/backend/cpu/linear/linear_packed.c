@@ -51,19 +51,19 @@ static void pack_numbers(const struct cpu_kernels *kernels, const float *const r
     }
 }
 
-// The multiples of one row in the lines of a record, whose first group is `first`.
+// The multiples of one row in the sets of a record, whose first group is `first`.
 static void pack_multiples(const struct packed_shape *shape, const int8_t *scales,
                            const int8_t *offsets, uint32_t first, uint32_t num_groups,
                            unsigned char *to) {
-    const uint32_t in_line = 1u << shape->line_shift, num_lines = packed_num_lines(shape);
-    for (uint32_t line = 0; line < num_lines; line++, first += in_line) {
-        unsigned char *bytes = to + (size_t)line * PACKED_LANES * sizeof(uint32_t);
+    const uint32_t in_set = 1u << shape->set_shift, num_sets = packed_num_sets(shape);
+    for (uint32_t set = 0; set < num_sets; set++, first += in_set) {
+        unsigned char *bytes = to + (size_t)set * PACKED_LANES * sizeof(uint32_t);
         uint32_t left = first < num_groups ? num_groups - first : 0;
-        uint32_t count = left < in_line ? left : in_line;
+        uint32_t count = left < in_set ? left : in_set;
         memset(bytes, 0, sizeof(uint32_t));
         for (uint32_t i = 0; i < count; i++) bytes[i] = (unsigned char)scales[first + i];
         for (uint32_t i = 0; offsets && i < count; i++) {
-            bytes[in_line + i] = (unsigned char)offsets[first + i];
+            bytes[in_set + i] = (unsigned char)offsets[first + i];
         }
     }
 }
@@ -75,13 +75,13 @@ static void pack_units(const struct linear *linear, uint32_t record, const struc
     const uint32_t group = linear->format.group, num_groups = (linear->in + group - 1) / group;
     const uint32_t first = record * (linear->format.unit / group);
     float *units = (float *)(void *)to;
-    unsigned char *lines = to + (size_t)shape->num_numbers * PACKED_LANES * sizeof *units;
+    unsigned char *sets = to + (size_t)shape->num_numbers * PACKED_LANES * sizeof *units;
     memset(to, 0, shape->head_bytes);
     for (uint32_t lane = 0; lane < rows->count; lane++) {
         units[lane] = rows->scales[lane][record];
         if (shape->num_numbers == 2) units[PACKED_LANES + lane] = rows->offsets[lane][record];
         pack_multiples(shape, rows->scale_multiples[lane], rows->offset_multiples[lane], first,
-                       num_groups, lines + lane * sizeof(uint32_t));
+                       num_groups, sets + lane * sizeof(uint32_t));
     }
 }
 

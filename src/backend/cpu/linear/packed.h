@@ -8,11 +8,11 @@
  * With units a record has the inputs that share one:
  *
  *   units [16 outputs] float, and those of offsets, if there are any
- *   multiples [lines][16 outputs] of 32 bits: the bytes are multiples of four groups or, with
+ *   multiples [sets][16 outputs] of 32 bits: the bytes are multiples of four groups or, with
  *             offsets, of two groups' scales and of their offsets
  *   chunks [inputs / 32]
  *
- * Shifts and a factor make floats of a line, which takes fewer bytes from memory than the floats.
+ * Shifts and a factor make floats of a set, which takes fewer bytes from memory than the floats.
  *
  * A chunk has the codes of 32 inputs: a half of the first 16, and one of the others. Of a half, two
  * neighbouring inputs of an output lie side by side, as the products of bf16 pairs want them. These
@@ -49,7 +49,7 @@ struct packed_shape {
     uint32_t num_groups; // of a chunk: 1, or 2 of 16 inputs
     uint32_t num_numbers; // for each group and output: 1 scale, or also an offset
     bool has_units;
-    uint32_t line_shift; // a line has the multiples of 1 << line_shift groups
+    uint32_t set_shift; // a set has the multiples of 1 << set_shift groups
     float shift; // with units and offsets: of a group's scale in its offset
 };
 
@@ -75,16 +75,16 @@ static inline bool packed_is_one_group(const struct packed_shape *shape) {
 struct packed_chunk {
     const unsigned char *codes;
     const float *scales[2], *offsets[2]; // [16] each, of both halves
-    // With units: a line of multiples, and the numbers of its four bytes. The next chunk may have
-    // the same line.
-    const uint32_t *line;
+    // With units: a set of multiples, and the floats of its four bytes. The next chunk may have
+    // the same set.
+    const uint32_t *set; // [16]
     CACHE_ALIGNED float own[4][PACKED_LANES];
 };
 
-// Lines of multiples of a record.
-static inline uint32_t packed_num_lines(const struct packed_shape *shape) {
+// Sets of multiples of a record.
+static inline uint32_t packed_num_sets(const struct packed_shape *shape) {
     uint32_t groups = (shape->num_groups << shape->record_shift) >> shape->span_shift;
-    return (groups + (1u << shape->line_shift) - 1) >> shape->line_shift;
+    return (groups + (1u << shape->set_shift) - 1) >> shape->set_shift;
 }
 
 static inline struct packed_shape packed_shape_of(struct weight_format format) {
@@ -101,11 +101,11 @@ static inline struct packed_shape packed_shape_of(struct weight_format format) {
         .num_groups = format.group && format.group < PACKED_CHUNK ? 2 : 1,
         .num_numbers = format.has_offsets ? 2 : 1,
         .has_units = format.unit != 0,
-        .line_shift = format.has_offsets ? 1 : 2,
+        .set_shift = format.has_offsets ? 1 : 2,
         .shift = format.has_offsets ? (float)format.shift : 0,
     };
     uint32_t floats = shape.num_groups * shape.num_numbers; // of an output
-    if (shape.has_units) floats = shape.num_numbers + packed_num_lines(&shape);
+    if (shape.has_units) floats = shape.num_numbers + packed_num_sets(&shape);
     shape.head_bytes = floats * PACKED_LANES * (uint32_t)sizeof(float);
     return shape;
 }
@@ -128,23 +128,23 @@ static inline size_t packed_codes_at(const struct packed_shape *shape, uint32_t 
 }
 
 // out[lane] = units[lane] times the multiple in a byte of its word, which has a sign.
-static ALWAYS_INLINE void packed_multiply(const uint32_t *line, uint32_t byte, const float *units,
+static ALWAYS_INLINE void packed_multiply(const uint32_t *set, uint32_t byte, const float *units,
                                           float *restrict out) {
     for (uint32_t lane = 0; lane < PACKED_LANES; lane++) {
-        int32_t multiple = (int32_t)(line[lane] << (24 - 8 * byte)) >> 24;
+        int32_t multiple = (int32_t)(set[lane] << (24 - 8 * byte)) >> 24;
         out[lane] = units[lane] * (float)multiple;
     }
 }
 
-// Makes floats of a line. `units`: of its record.
-static ALWAYS_INLINE void packed_use_line(const struct packed_shape *shape, const float *units,
-                                          const uint32_t *line, struct packed_chunk *out) {
+// Makes floats of a set. `units`: of its record.
+static ALWAYS_INLINE void packed_use_set(const struct packed_shape *shape, const float *units,
+                                         const uint32_t *set, struct packed_chunk *out) {
     const float *last = shape->num_numbers == 2 ? units + PACKED_LANES : units;
-    packed_multiply(line, 0, units, out->own[0]);
-    packed_multiply(line, 1, units, out->own[1]);
-    packed_multiply(line, 2, last, out->own[2]);
-    packed_multiply(line, 3, last, out->own[3]);
-    out->line = line;
+    packed_multiply(set, 0, units, out->own[0]);
+    packed_multiply(set, 1, units, out->own[1]);
+    packed_multiply(set, 2, last, out->own[2]);
+    packed_multiply(set, 3, last, out->own[3]);
+    out->set = set;
     if (shape->shift == 0) return;
     for (uint32_t lane = 0; lane < PACKED_LANES; lane++) {
         out->own[2][lane] += out->own[0][lane] * shape->shift;
@@ -154,7 +154,7 @@ static ALWAYS_INLINE void packed_use_line(const struct packed_shape *shape, cons
 
 // Before the first packed_chunk_at.
 static ALWAYS_INLINE void packed_chunk_init(struct packed_chunk *chunk) {
-    chunk->line = NULL;
+    chunk->set = NULL;
 }
 
 // Chunks that follow one another share work.
@@ -171,12 +171,12 @@ static ALWAYS_INLINE void packed_chunk_at(const struct packed_shape *shape,
     if (shape->has_units) {
         uint32_t in_record = chunk & ((1u << shape->record_shift) - 1);
         uint32_t group = in_record * shape->num_groups >> shape->span_shift;
-        uint32_t byte = group & ((1u << shape->line_shift) - 1);
-        size_t at = (size_t)shape->num_numbers + (group >> shape->line_shift);
-        const void *line = head + at * PACKED_LANES;
-        if (line != out->line) packed_use_line(shape, head, line, out);
+        uint32_t byte = group & ((1u << shape->set_shift) - 1);
+        size_t at = (size_t)shape->num_numbers + (group >> shape->set_shift);
+        const void *set = head + at * PACKED_LANES;
+        if (set != out->set) packed_use_set(shape, head, set, out);
         scales = out->own[byte];
-        offsets = scales + ((size_t)PACKED_LANES << shape->line_shift);
+        offsets = scales + ((size_t)PACKED_LANES << shape->set_shift);
     }
     bool has_offsets = shape->num_numbers == 2;
     out->codes = block + packed_codes_at(shape, chunk);

@@ -51,11 +51,6 @@ template <int D, bool CODES>
 constexpr int KV_TILE_BYTES = CODES ? 16 * D + CUDA_KV_SCALES_BYTES : 16 * D * 2;
 template <int D> constexpr int KV_SCALES_AT = 16 * D;
 
-// Rows of 80 elements in bf16 have 10 chunks, which change places in pairs.
-template <> __device__ __forceinline__ int swizzle<80>(int p, int c) {
-    return c ^ (p >> 2 & 1);
-}
-
 // Where chunk c (16 bytes) of position p is within its row of D codes.
 template <int D> __device__ __forceinline__ int swizzle_codes(int p, int c) {
     return D % 128 == 0 ? c ^ (p & 7) : D % 128 == 64 ? c ^ (p >> 1 & 3) : c ^ (p >> 2 & 1);

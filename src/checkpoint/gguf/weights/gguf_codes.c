@@ -1,7 +1,7 @@
-/* All scales are exact: products of d and a small integer. A code of 4 bits stands for -8 to 7, so
- * codes from 0 on get an offset of 8 scales more. That sum is exact unless d is over 16 times dmin;
- * then it is rounded to float32. Five and six bits are kept in eight. Blocks of 256 elements are
- * taken apart into units, d and -dmin, and multiples of them. */
+/* All scales are exact: products of d and a small integer. Codes of Q4_1 and Q4_K begin with 0, and
+ * int4's values with -8, so their offsets are larger by 8 scales. That sum is exact unless d is
+ * over 16 times dmin; then it is rounded to float32. Codes of five and six bits become eight.
+ * K-quants and IQ4_XS have units, d and -dmin, and multiples of them. */
 #include "checkpoint/gguf/weights/gguf_codes.h"
 
 #include <math.h>
