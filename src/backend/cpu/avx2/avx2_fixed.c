@@ -25,8 +25,15 @@ static ALWAYS_INLINE __m256i add_pairs(__m256i sums, __m256i weights, __m256i x)
 
 static const struct avx2_fixed_products products = {add_quads, add_signed_quads, join, add_pairs};
 
+AVX2_FIXED_LOOPS(eight_bits, &products, false, TABLE_NONE)
+AVX2_FIXED_LOOPS(plain, &products, true, TABLE_NONE)
+AVX2_FIXED_LOOPS(unsigned_table, &products, true, TABLE_UNSIGNED)
+AVX2_FIXED_LOOPS(signed_table, &products, true, TABLE_SIGNED)
+
 void avx2_linear_fixed(const struct linear_item *item) {
-    avx2_fixed_run(&products, item);
+    static avx2_fixed_loop *const *const tables[] = {
+        [TABLE_NONE] = plain, [TABLE_UNSIGNED] = unsigned_table, [TABLE_SIGNED] = signed_table};
+    avx2_fixed_run(&products, eight_bits, tables, item);
 }
 
 // 16 integers, as 16-bit ones or as their high and low bytes.

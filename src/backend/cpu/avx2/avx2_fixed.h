@@ -297,39 +297,36 @@ static ALWAYS_INLINE void fixed_item(const struct avx2_fixed_products *products,
     }
 }
 
-// Each kind has a loop of its own.
-static ALWAYS_INLINE void fixed_by_groups(const struct avx2_fixed_products *products, bool is_4bit,
-                                          enum avx2_fixed_table table,
-                                          const struct avx2_fixed_levels *levels,
-                                          const struct linear_item *item) {
-    bool has_halves = item->packed->num_groups == 2;
-    if (item->packed->num_numbers == 2) {
-        if (has_halves) {
-            fixed_item(products, (struct avx2_fixed_kind){is_4bit, table, true, true}, levels,
-                       item);
-        } else {
-            fixed_item(products, (struct avx2_fixed_kind){is_4bit, table, true, false}, levels,
-                       item);
-        }
-    } else if (has_halves) {
-        fixed_item(products, (struct avx2_fixed_kind){is_4bit, table, false, true}, levels, item);
-    } else {
-        fixed_item(products, (struct avx2_fixed_kind){is_4bit, table, false, false}, levels, item);
-    }
-}
+// Each kind has a loop of its own, in a function that is called through a list. The compiler takes
+// twice the time for one function that has them all.
+typedef void avx2_fixed_loop(const struct avx2_fixed_levels *levels,
+                             const struct linear_item *item);
 
-static ALWAYS_INLINE void avx2_fixed_run(const struct avx2_fixed_products *products,
-                                         const struct linear_item *item) {
-    const struct avx2_fixed_levels levels = avx2_fixed_levels_of(item->packed->code, products);
-    if (weight_code_bits(item->packed->code) == 8) {
-        fixed_by_groups(products, false, TABLE_NONE, &levels, item);
-    } else if (levels.table == TABLE_NONE) {
-        fixed_by_groups(products, true, TABLE_NONE, &levels, item);
-    } else if (levels.table == TABLE_UNSIGNED) {
-        fixed_by_groups(products, true, TABLE_UNSIGNED, &levels, item);
-    } else if (products->signed_quads) {
-        fixed_by_groups(products, true, TABLE_SIGNED, &levels, item);
+#define AVX2_FIXED_LOOP(name, products, ...)                                                       \
+    static void name(const struct avx2_fixed_levels *levels, const struct linear_item *item) {     \
+        const struct avx2_fixed_levels own = *levels;                                              \
+        fixed_item(products, (struct avx2_fixed_kind){__VA_ARGS__}, &own, item);                   \
     }
+
+// The list `name`: of codes alone, with halves, with offsets, with both.
+#define AVX2_FIXED_LOOPS(name, products, is_4bit, table)                                           \
+    AVX2_FIXED_LOOP(name##_alone, products, is_4bit, table, false, false)                          \
+    AVX2_FIXED_LOOP(name##_halves, products, is_4bit, table, false, true)                          \
+    AVX2_FIXED_LOOP(name##_offsets, products, is_4bit, table, true, false)                         \
+    AVX2_FIXED_LOOP(name##_both, products, is_4bit, table, true, true)                             \
+    static avx2_fixed_loop *const name[] = {name##_alone, name##_halves, name##_offsets,           \
+                                            name##_both};
+
+// `eight_bits` has the loops of 8-bit codes, tables[table] those of 4-bit ones.
+static inline void avx2_fixed_run(const struct avx2_fixed_products *products,
+                                  avx2_fixed_loop *const *eight_bits,
+                                  avx2_fixed_loop *const *const *tables,
+                                  const struct linear_item *item) {
+    const struct packed_shape *shape = item->packed;
+    const struct avx2_fixed_levels levels = avx2_fixed_levels_of(shape->code, products);
+    avx2_fixed_loop *const *loops =
+        weight_code_bits(shape->code) == 8 ? eight_bits : tables[levels.table];
+    loops[2 * (shape->num_numbers == 2) + (shape->num_groups == 2)](&levels, item);
 }
 
 #endif

@@ -16,6 +16,12 @@ static ALWAYS_INLINE __m256i add_pairs(__m256i sums, __m256i weights, __m256i x)
 
 static const struct avx2_fixed_products products = {add_quads, NULL, join, add_pairs};
 
+AVX2_FIXED_LOOPS(eight_bits, &products, false, TABLE_NONE)
+AVX2_FIXED_LOOPS(plain, &products, true, TABLE_NONE)
+AVX2_FIXED_LOOPS(unsigned_table, &products, true, TABLE_UNSIGNED)
+
 void avx_vnni_linear_fixed(const struct linear_item *item) {
-    avx2_fixed_run(&products, item);
+    static avx2_fixed_loop *const *const tables[] = {
+        [TABLE_NONE] = plain, [TABLE_UNSIGNED] = unsigned_table};
+    avx2_fixed_run(&products, eight_bits, tables, item);
 }

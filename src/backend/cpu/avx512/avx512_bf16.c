@@ -144,22 +144,32 @@ static ALWAYS_INLINE void packed_rows(const struct linear_dots *dots, enum unpac
     }
 }
 
+static void unscaled_rows(const struct linear_dots *dots) {
+    packed_rows(dots, UNPACK_4BIT, true);
+}
+
+static void rows_4bit(const struct linear_dots *dots) {
+    packed_rows(dots, UNPACK_4BIT, false);
+}
+
+static void rows_int8(const struct linear_dots *dots) {
+    packed_rows(dots, UNPACK_INT8, false);
+}
+
+static void rows_e4m3(const struct linear_dots *dots) {
+    packed_rows(dots, UNPACK_E4M3, false);
+}
+
+// By a list, so that each stays a function. The compiler takes longer for one that has them all.
 static void packed_dots(const struct linear_dots *dots) {
-    switch (unpack_kind_of(dots->packed->code)) {
-    case UNPACK_4BIT:
-        if (packed_is_unscaled(dots->packed, false)) {
-            packed_rows(dots, UNPACK_4BIT, true);
-        } else {
-            packed_rows(dots, UNPACK_4BIT, false);
-        }
-        break;
-    case UNPACK_INT8:
-        packed_rows(dots, UNPACK_INT8, false);
-        break;
-    case UNPACK_E4M3:
-        packed_rows(dots, UNPACK_E4M3, false);
-        break;
-    }
+    enum { UNSCALED = UNPACK_E4M3 + 1 };
+    static void (*const by_kind[])(const struct linear_dots *) = {[UNPACK_4BIT] = rows_4bit,
+                                                                  [UNPACK_INT8] = rows_int8,
+                                                                  [UNPACK_E4M3] = rows_e4m3,
+                                                                  [UNSCALED] = unscaled_rows};
+    int kind = (int)unpack_kind_of(dots->packed->code);
+    if (kind == UNPACK_4BIT && packed_is_unscaled(dots->packed, false)) kind = UNSCALED;
+    by_kind[kind](dots);
 }
 
 // Values in tiles of bf16, for many rows: `dots` has the chunks from first_chunk on, whole groups.
