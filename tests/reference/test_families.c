@@ -87,11 +87,14 @@ static void check_unrounded(const char *family) {
 static void check_on_every_isa(const char *family) {
     struct cpu_isa table[CPU_ISA_COUNT];
     cpu_isa_table(table);
+    int last = CPU_ISA_COUNT - 1;
+    while (!differs(table, last)) last--;
     for (int i = 0; i < CPU_ISA_COUNT; i++) {
         if (!is_tried(table, i)) continue;
         bool rounds = table[i].kernels.linear_pairs;
         check_family(family, table[i].name, "none", "float32", rounds ? bf16_bound : exact_bound);
-        if (has_ranks() && !getenv("NANOVLLM_TEST_ALL")) continue; // a rank's cache is as one's
+        // A rank's cache is as one's. test_ops_attention compares the caches of every ISA.
+        if ((has_ranks() || i != last) && !getenv("NANOVLLM_TEST_ALL")) continue;
         check_family(family, table[i].name, "none", "auto", bf16_bound);
         check_family(family, table[i].name, "none", "int8", int8_cache_bound);
     }
