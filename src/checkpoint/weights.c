@@ -14,8 +14,8 @@
 #include "checkpoint/quantized/quantized_module.h"
 #include "checkpoint/spare_tensors.h"
 #include "checkpoint/tensor.h"
-#include "checkpoint/tensor_hash.h"
-#include "checkpoint/tensor_table.h"
+#include "checkpoint/tensors/tensor_hash.h"
+#include "checkpoint/tensors/tensor_table.h"
 
 enum {
     SHAPE_TEXT_MAX = 200,

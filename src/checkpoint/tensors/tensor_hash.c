@@ -1,4 +1,4 @@
-#include "checkpoint/tensor_hash.h"
+#include "checkpoint/tensors/tensor_hash.h"
 
 #include <string.h>
 #include <xxhash.h>

@@ -1,4 +1,4 @@
-#include "checkpoint/tensor_table.h"
+#include "checkpoint/tensors/tensor_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
