@@ -13,7 +13,8 @@
     "\"llama_4_scaling_beta\": 0.1}"
 
 #define APERTUS_ROPE                                                                               \
-    "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, " \
+    "{\"rope_type\": \"llama3\", \"rope_theta\": 12000000, \"factor\": 8, "                        \
+    "\"low_freq_factor\": 1, \"high_freq_factor\": 4, "                                            \
     "\"original_max_position_embeddings\": 8192}"
 #define GEMMA4_ROPE                                                                                \
     "{\"sliding_attention\": {\"rope_theta\": 10000}, \"full_attention\": {\"rope_theta\": "       \
@@ -30,7 +31,10 @@ static const struct class_defaults others[] = {
      .rms_norm_eps = 1e-5,
      .eps_key = "layer_norm_eps",
      .ties_embeddings = true},
-    {.architecture = "BambaForCausalLM", .rms_norm_eps = 1e-5, .partial = 0.5},
+    {.architecture = "BambaForCausalLM",
+     .rms_norm_eps = 1e-5,
+     .partial = 0.5,
+     .has_one_partial = true},
     {.architecture = "FalconH1ForCausalLM", .rms_norm_eps = 1e-5},
     {.architecture = "ApertusForCausalLM",
      .rms_norm_eps = 1e-5,
@@ -85,7 +89,7 @@ static const struct class_defaults others[] = {
      .attention_bias_key = "use_bias",
      .mlp_bias_key = "use_bias"},
     {.architecture = "MixtralForCausalLM", .rms_norm_eps = 1e-5, .rope_theta = 1e6},
-    {.architecture = "Phi3ForCausalLM", .rms_norm_eps = 1e-5},
+    {.architecture = "Phi3ForCausalLM", .rms_norm_eps = 1e-5, .original_length = 4096},
     {.architecture = "OlmoeForCausalLM", .rms_norm_eps = 1e-5},
     {.architecture = "Olmo2ForCausalLM", .rms_norm_eps = 1e-5},
     {.architecture = "Olmo3ForCausalLM",

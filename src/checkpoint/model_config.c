@@ -324,12 +324,15 @@ static bool has_partial(const json_t *root) {
     return found;
 }
 
-// The share of a head that is rotated, where no key has it.
+// The share of a head that is rotated, where no key has it. In most of transformers' classes a null
+// outside of the sections is 1, and the class' share is that of a missing key.
 static enum status default_partial(struct model_config *config, const json_t *root,
                                    const char *what, struct err *err) {
-    double partial = class_defaults_of(config->architecture).partial;
+    const struct class_defaults defaults = class_defaults_of(config->architecture);
+    bool is_null = json_is_null(json_object_get(root, "partial_rotary_factor"));
+    double partial = defaults.partial;
     uint32_t dim = config->head_dim;
-    if (has_partial(root)) return OK;
+    if (has_partial(root) || (is_null && !defaults.has_one_partial)) return OK;
     if (partial != 0) config->rope.partial = partial;
     if (!own_config_has(config->architecture, "rotary_dim")) return OK;
     enum status status = config_read_u32(root, "rotary_dim", 1, dim, &dim, what, err);
@@ -396,15 +399,24 @@ static enum status read_rope(struct model_config *config, const json_t *root, co
 // Reads the rotary embedding, or without any section the one that the class has then.
 static enum status read_rope_or_default(struct model_config *config, const json_t *root,
                                         const char *what, struct err *err) {
-    const char *section = class_defaults_of(config->architecture).rope;
-    if (!section || jread_get(root, "rope_scaling") || jread_get(root, "rope_parameters")) {
-        return read_rope(config, root, what, err);
+    static const char length_key[] = "original_max_position_embeddings";
+    const struct class_defaults defaults = class_defaults_of(config->architecture);
+    bool has_section = jread_get(root, "rope_scaling") || jread_get(root, "rope_parameters");
+    bool needs_section = defaults.rope && !has_section;
+    bool needs_length = defaults.original_length && !jread_get(root, length_key);
+    if (!needs_section && !needs_length) return read_rope(config, root, what, err);
+    json_t *filled = json_object();
+    int failed = filled ? 0 : -1;
+    if (needs_section) {
+        failed |=
+            json_object_set_new(filled, "rope_parameters", json_loads(defaults.rope, 0, NULL));
     }
-    json_t *filled = json_pack("{so*}", "rope_parameters", json_loads(section, 0, NULL));
-    bool is_whole = filled && !json_object_update_missing(filled, (json_t *)(uintptr_t)root);
-    enum status status = is_whole && jread_get(filled, "rope_parameters")
-                             ? read_rope(config, filled, what, err)
-                             : err_nomem(err, "config.json");
+    if (needs_length) {
+        failed |= json_object_set_new(filled, length_key, json_integer(defaults.original_length));
+    }
+    failed |= json_object_update_missing(filled, (json_t *)(uintptr_t)root);
+    enum status status =
+        failed ? err_nomem(err, "config.json") : read_rope(config, filled, what, err);
     json_decref(filled);
     return status;
 }

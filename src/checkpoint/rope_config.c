@@ -70,6 +70,9 @@ static enum status read_type(const struct section *section, enum rope_type *type
                        section->what, name, old_name);
     }
     if (!name) name = old_name;
+    // Phi-3's name of it, before transformers had longrope.
+    bool has_old_name = name && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0);
+    if (has_old_name && jread_get(section->object, "short_factor")) name = names[ROPE_LONG];
     if (!name && jread_get(section->object, "factor")) {
         return err_set(
             err, ERR_FORMAT,

@@ -15,14 +15,18 @@
     "{\"vocab_size\": 262144, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "            \
     "\"max_position_embeddings\": 131072}"
 
-// Its class has no such key, and always does.
-#define QWEN3_VL_MOE_DEFAULTS "{\"norm_topk_prob\": true}"
+// Other values than those of Qwen2's and Qwen3's own classes.
+#define QWEN2_VL_DEFAULTS "{\"rms_norm_eps\": 1e-5, \"rope_theta\": 1000000}"
+#define QWEN3_VL_DEFAULTS "{\"rope_theta\": 500000}"
+
+// Its class has no key norm_topk_prob, and always does.
+#define QWEN3_VL_MOE_DEFAULTS "{\"norm_topk_prob\": true, \"rope_theta\": 500000}"
 
 // Text models and the architecture that computes them. Qwen's position of a token has three parts,
 // for time, height and width. Of text they are equal, so it is an ordinary rotary embedding.
 static const struct {
     const char *model_type, *architecture;
-    const char *defaults; // of sizes, as JSON; NULL: none
+    const char *defaults; // of missing keys, as JSON; NULL: none
 } text_models[] = {
     {"gemma3_text", "Gemma3ForCausalLM", GEMMA3_DEFAULTS},
     {"gemma4_text", "Gemma4ForCausalLM", GEMMA4_DEFAULTS},
@@ -31,13 +35,13 @@ static const struct {
     {"ministral3", "Ministral3ForCausalLM", NULL},
     {"mistral", "MistralForCausalLM", NULL},
     {"qwen2", "Qwen2ForCausalLM", NULL},
-    {"qwen2_5_vl_text", "Qwen2ForCausalLM", NULL},
-    {"qwen2_vl_text", "Qwen2ForCausalLM", NULL},
+    {"qwen2_5_vl_text", "Qwen2ForCausalLM", QWEN2_VL_DEFAULTS},
+    {"qwen2_vl_text", "Qwen2ForCausalLM", QWEN2_VL_DEFAULTS},
     {"qwen3", "Qwen3ForCausalLM", NULL},
     {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", NULL},
     {"qwen3_5_text", "Qwen3_5ForCausalLM", NULL},
     {"qwen3_vl_moe_text", "Qwen3MoeForCausalLM", QWEN3_VL_MOE_DEFAULTS},
-    {"qwen3_vl_text", "Qwen3ForCausalLM", NULL},
+    {"qwen3_vl_text", "Qwen3ForCausalLM", QWEN3_VL_DEFAULTS},
 };
 
 static enum status model_of(size_t *out, const json_t *text, const char *what, struct err *err) {
@@ -55,7 +59,7 @@ static enum status model_of(size_t *out, const json_t *text, const char *what, s
 }
 
 // Keys that are about the whole checkpoint. Those of the text model come first, but one: which
-// matrices are tied is the whole model's.
+// matrices are tied is the whole model's. Qwen2-VL's and Qwen2.5-VL's are tied if either says so.
 static int take_outer_keys(json_t *text, const json_t *root) {
     static const char *const keys[] = {"quantization_config",
                                        "quantization",
@@ -67,6 +71,9 @@ static int take_outer_keys(json_t *text, const json_t *root) {
                                        "torch_dtype"};
     int failed = 0;
     json_t *tied = json_object_get(root, "tie_word_embeddings");
+    const char *type = json_string_value(jread_get(text, "model_type"));
+    bool is_qwen2_vl = type && strncmp(type, "qwen2_", 6) == 0;
+    if (is_qwen2_vl && json_is_true(json_object_get(text, "tie_word_embeddings"))) tied = NULL;
     if (tied) failed |= json_object_set(text, "tie_word_embeddings", tied);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         json_t *value = json_object_get(root, keys[i]);
@@ -76,8 +83,14 @@ static int take_outer_keys(json_t *text, const json_t *root) {
     return failed;
 }
 
+// A theta may be in a section.
 static int add_defaults(json_t *text, const char *defaults) {
+    static const char *const sections[] = {"rope_scaling", "rope_parameters"};
     json_t *object = json_loads(defaults, 0, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
+        if (!jread_get(jread_get(text, sections[i]), "rope_theta")) continue;
+        (void)json_object_del(object, "rope_theta");
+    }
     int failed = object ? json_object_update_missing(text, object) : -1;
     json_decref(object);
     return failed;
@@ -130,6 +143,7 @@ static enum status text_model_config(json_t **out, json_t *root, const char *wha
     }
     json_t *text = copy_object(root);
     int failed = text ? drop_parts_of_rope(text) : -1;
+    if (is_flat && !failed) failed = add_defaults(text, QWEN2_VL_DEFAULTS);
     if (is_flat && !failed) {
         (void)json_object_del(text, "vision_config");
         failed = json_object_set_new(text, "architectures", json_pack("[s]", "Qwen2ForCausalLM"));

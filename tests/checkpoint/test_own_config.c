@@ -322,6 +322,7 @@ static void test_text_model_beside_images(void **state) {
     assert_string_equal(config.architecture, "Qwen2ForCausalLM");
     assert_true(config.has_other_parts);
     assert_int_equal(config.rope.type, ROPE_DEFAULT);
+    assert_true(config.rope.theta == 1e6 && config.rms_norm_eps == 1e-5f);
     model_config_fini(&config);
 }
 

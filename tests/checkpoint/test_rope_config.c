@@ -1,6 +1,8 @@
 // config.json's rope section: both forms, each type's numbers, and refused sections.
 #include "checkpoint/model_config.h"
 
+#include <string.h>
+
 #include "support/cmocka_all.h"
 #include "support/config_text.h"
 
@@ -92,6 +94,105 @@ static void test_dynamic_is_plain(void **state) {
     model_config_fini(&config);
 }
 
+#define CLASS(name)                                                                                \
+    { "architectures", "[\"" name "ForCausalLM\"]" }
+
+// Apertus has a scaling without any key. Its theta belongs to it: of another one outside of it
+// nobody can say whether the scaling holds.
+static void test_scaling_of_a_class(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK(CLASS("Apertus"), {"hidden_act", "\"xielu\""});
+    assert_int_equal(config.rope.type, ROPE_LLAMA3);
+    assert_true(config.rope.theta == 12e6);
+    model_config_fini(&config);
+    config = PARSE_OK(CLASS("Apertus"), {"hidden_act", "\"xielu\""}, {"rope_theta", "12000000.0"});
+    assert_int_equal(config.rope.type, ROPE_LLAMA3);
+    assert_true(config.rope.theta == 12e6);
+    model_config_fini(&config);
+    const struct refusal cases[] = {
+        {{CLASS("Apertus"), {"hidden_act", "\"xielu\""}, {"rope_theta", "500000.0"}},
+         ERR_FORMAT,
+         "rope_theta|12000000|500000"},
+    };
+    REFUSE_ALL(cases);
+}
+
+// Phi-3's first folders named it su or yarn. Its class has an original length.
+static void test_old_longrope(void **state) {
+    (void)state;
+#define EIGHT "1, 1, 1, 1, 1, 1, 1, 1"
+#define FACTORS "[" EIGHT ", " EIGHT ", " EIGHT ", " EIGHT "]"
+#define OLD(type)                                                                                  \
+    {                                                                                              \
+        "rope_scaling", "{\"type\": \"" type "\", \"short_factor\": " FACTORS                      \
+                        ", \"long_factor\": " FACTORS "}"                                          \
+    }
+    const struct field types[] = {OLD("longrope"), OLD("su"), OLD("yarn")};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        struct model_config config =
+            PARSE_OK(CLASS("Phi3"), {"max_position_embeddings", "131072"}, types[i]);
+        assert_int_equal(config.rope.type, ROPE_LONG);
+        assert_true(config.rope.original_max_position_embeddings == 4096);
+        assert_true(config.rope.factor == 32);
+        model_config_fini(&config);
+    }
+    struct model_config config = PARSE_OK(CLASS("Phi3"), {"max_position_embeddings", "131072"},
+                                          types[0], {"original_max_position_embeddings", "8192"});
+    assert_true(config.rope.factor == 16);
+    model_config_fini(&config);
+}
+
+static void test_share_of_a_head_is_null(void **state) {
+    (void)state;
+    const struct {
+        struct field architecture, key;
+        double partial;
+    } cases[] = {{CLASS("Glm"), {"partial_rotary_factor", NULL}, 0.5},
+                 {CLASS("Glm"), {"partial_rotary_factor", "null"}, 1},
+                 {CLASS("Glm"),
+                  {"rope_parameters", "{\"rope_theta\": 1e4, \"partial_rotary_factor\": 0.25}"},
+                  0.25},
+                 {CLASS("Bamba"), {"partial_rotary_factor", "null"}, 0.5}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config config =
+            PARSE_OK(cases[i].architecture, cases[i].key, {"mamba_n_heads", "16"});
+        assert_true(config.rope.partial == cases[i].partial);
+        model_config_fini(&config);
+    }
+}
+
+// Text models of Qwen's models of images have other defaults than Qwen's own.
+static void test_defaults_of_text_models(void **state) {
+    (void)state;
+#define VL(type, keys)                                                                             \
+    "{\"tie_word_embeddings\": false, \"text_config\": {\"model_type\": \"" type                   \
+    "\", \"vocab_size\": 99, \"hidden_size\": 64, \"intermediate_size\": 96, "                     \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"max_position_embeddings\": 512, "     \
+    "\"tie_word_embeddings\": true" keys "}}"
+    static const struct {
+        const char *text;
+        double theta;
+        float eps;
+        bool is_tied;
+    } cases[] = {
+        {VL("qwen2_vl_text", ""), 1e6, 1e-5f, true},
+        {VL("qwen2_5_vl_text", ", \"rope_theta\": 5000, \"rms_norm_eps\": 1e-6"), 5000, 1e-6f,
+         true},
+        {VL("qwen3_vl_text", ""), 5e5, 1e-6f, false},
+        {VL("qwen3_vl_text", ", \"rope_parameters\": {\"rope_theta\": 5000}"), 5000, 1e-6f, false},
+        {VL("qwen3_vl_moe_text", ", \"rope_scaling\": {\"rope_theta\": 5000}"), 5000, 1e-6f, false},
+        {VL("qwen3_vl_moe_text", ", \"rope_scaling\": null"), 5e5, 1e-6f, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config config;
+        const char *text = cases[i].text;
+        assert_int_equal(model_config_parse(&config, text, strlen(text), "c.json", NULL), OK);
+        assert_true(config.rope.theta == cases[i].theta && config.rms_norm_eps == cases[i].eps);
+        assert_int_equal(config.tie_word_embeddings, cases[i].is_tied);
+        model_config_fini(&config);
+    }
+}
+
 static void test_bad_rope(void **state) {
     (void)state;
     static const struct refusal cases[] = {
@@ -177,6 +278,10 @@ int main(void) {
         cmocka_unit_test(test_rope_types),
         cmocka_unit_test(test_yarn),
         cmocka_unit_test(test_dynamic_is_plain),
+        cmocka_unit_test(test_scaling_of_a_class),
+        cmocka_unit_test(test_old_longrope),
+        cmocka_unit_test(test_share_of_a_head_is_null),
+        cmocka_unit_test(test_defaults_of_text_models),
         cmocka_unit_test(test_bad_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
