@@ -7,63 +7,35 @@
 
 #include "base/compiler.h"
 #include "support/cmocka_all.h"
-
-// `text`: "quantization_config", or all of config.json.
-static enum status read_text(struct quantization_config *config, const char *text,
-                             struct err *err) {
-    char whole[2048];
-    bool is_all = strstr(text, "\"architectures\"") != NULL;
-    snprintf(whole, sizeof whole, is_all ? "%s" : "{\"quantization_config\": %s}", text);
-    json_t *root = json_loads(whole, 0, NULL);
-    if (!root) fail_msg("no JSON: %s", whole);
-    enum status status = quantization_config_read(config, root, "config.json", err);
-    json_decref(root);
-    return status;
-}
-
-static struct quantization_config read_ok(const char *text) {
-    struct quantization_config config;
-    struct err err = {0};
-    if (read_text(&config, text, &err)) fail_msg("%s", err.message);
-    return config;
-}
-
-static void refused(enum status status, const char *text, const char *words) {
-    struct quantization_config config;
-    struct err err = {0};
-    enum status found = read_text(&config, text, &err);
-    if (found != status) fail_msg("%s: %s: %s", text, status_name(found), err.message);
-    if (!strstr(err.message, words)) fail_msg("no \"%s\" in: %s", words, err.message);
-    assert_int_equal(config.method, QUANTIZED_NOT);
-    assert_null(config.skipped);
-}
+#include "support/quantization_text.h"
 
 static void test_methods(void **state) {
     (void)state;
-    struct quantization_config c =
-        read_ok("{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"sym\": false, "
-                "\"desc_act\": true, \"meta\": {\"x\": 1}, \"dynamic\": {\"-:lm_head\": {}}}");
+    struct quantization_config c = quantization_read(
+        "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"sym\": false, "
+        "\"desc_act\": true, \"meta\": {\"x\": 1}, \"dynamic\": {\"-:lm_head\": {}}}");
     assert_int_equal(c.method, QUANTIZED_GPTQ);
     assert_int_equal(c.block_rows, 1);
     assert_int_equal(c.block_cols, 128);
     assert_false(c.is_symmetric);
     assert_true(c.is_zero_less_one);
     quantization_config_fini(&c);
-    c = read_ok("{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": -1, "
-                "\"checkpoint_format\": \"gptq_v2\"}");
+    c = quantization_read("{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": -1, "
+                          "\"checkpoint_format\": \"gptq_v2\"}");
     assert_int_equal(c.bits, 8);
     assert_int_equal(c.block_cols, 0);
     assert_true(c.is_symmetric);
     assert_false(c.is_zero_less_one);
     quantization_config_fini(&c);
-    c = read_ok(
+    c = quantization_read(
         "{\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 64, \"zero_point\": true, "
         "\"version\": \"gemm\", \"modules_to_not_convert\": null}");
     assert_int_equal(c.method, QUANTIZED_AWQ);
     assert_int_equal(c.block_cols, 64);
     quantization_config_fini(&c);
-    c = read_ok("{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"static\", "
-                "\"weight_block_size\": null, \"modules_to_not_convert\": [\"lm_head\"]}");
+    c = quantization_read(
+        "{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"static\", "
+        "\"weight_block_size\": null, \"modules_to_not_convert\": [\"lm_head\"]}");
     assert_int_equal(c.method, QUANTIZED_FP8);
     assert_int_equal(c.block_rows, 0);
     assert_int_equal(c.num_skipped, 1);
@@ -93,44 +65,48 @@ static void test_rounded_inputs(void **state) {
         {FLOATS_WITH("null"), false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct quantization_config c = read_ok(cases[i].text);
+        struct quantization_config c = quantization_read(cases[i].text);
         if (c.rounds_inputs != cases[i].rounds) fail_msg("%s", cases[i].text);
         quantization_config_fini(&c);
     }
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"fp8\", \"activation_scheme\": \"other\"}",
-            "activation_scheme");
+    quantization_refused(ERR_UNSUPPORTED,
+                         "{\"quant_method\": \"fp8\", \"activation_scheme\": \"other\"}",
+                         "activation_scheme");
 }
 
 static void test_modelopt(void **state) {
     (void)state;
-    struct quantization_config c =
-        read_ok("{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", \"ignore\": "
-                "[\"lm_head\"], \"producer\": {\"name\": \"modelopt\"}, \"kv_cache_scheme\": "
-                "{\"num_bits\": 8}}");
+    struct quantization_config c = quantization_read(
+        "{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", \"ignore\": "
+        "[\"lm_head\"], \"producer\": {\"name\": \"modelopt\"}, \"kv_cache_scheme\": "
+        "{\"num_bits\": 8}}");
     assert_int_equal(c.method, QUANTIZED_NVFP4);
     assert_true(quantization_config_skips(&c, "lm_head"));
     quantization_config_fini(&c);
-    c = read_ok("{\"quant_method\": \"mxfp4\", \"modules_to_not_convert\": "
-                "[\"lm_head\", \"model.layers.*.self_attn\"]}");
+    c = quantization_read("{\"quant_method\": \"mxfp4\", \"modules_to_not_convert\": "
+                          "[\"lm_head\", \"model.layers.*.self_attn\"]}");
     assert_int_equal(c.method, QUANTIZED_MXFP4);
     assert_true(quantization_config_skips(&c, "lm_head"));
     assert_true(quantization_config_skips(&c, "model.layers.11.self_attn.q_proj"));
     assert_false(quantization_config_skips(&c, "model.layers.11.mlp.self_attn"));
     assert_false(quantization_config_skips(&c, "model.layers.1.self_attn2"));
     quantization_config_fini(&c);
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"mxfp4\", \"group_size\": 16}", "group_size");
-    c = read_ok("{\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8\"}");
+    quantization_refused(ERR_UNSUPPORTED, "{\"quant_method\": \"mxfp4\", \"group_size\": 16}",
+                         "group_size");
+    c = quantization_read("{\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8\"}");
     assert_int_equal(c.method, QUANTIZED_FP8);
     assert_int_equal(c.block_rows, 0);
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"modelopt\", \"quant_algo\": \"W4A8_AWQ\"}",
-            "W4A8_AWQ");
-    refused(ERR_FORMAT, "{\"quant_method\": \"modelopt\"}", "\"quant_algo\"");
-    c = read_ok(
+    quantization_refused(ERR_UNSUPPORTED,
+                         "{\"quant_method\": \"modelopt\", \"quant_algo\": \"W4A8_AWQ\"}",
+                         "W4A8_AWQ");
+    quantization_refused(ERR_FORMAT, "{\"quant_method\": \"modelopt\"}", "\"quant_algo\"");
+    c = quantization_read(
         "{\"quant_method\": \"modelopt\", \"quant_algo\": \"W4A16_NVFP4\", \"group_size\": 16}");
     assert_int_equal(c.method, QUANTIZED_NVFP4);
     // Each module's tensors say which of the two it is.
-    c = read_ok("{\"quant_method\": \"modelopt\", \"quant_algo\": \"MIXED_PRECISION\", \"ignore\": "
-                "[\"mtp*\"], \"quantized_layers\": {\"a\": {\"quant_algo\": \"FP8\"}}}");
+    c = quantization_read(
+        "{\"quant_method\": \"modelopt\", \"quant_algo\": \"MIXED_PRECISION\", \"ignore\": "
+        "[\"mtp*\"], \"quantized_layers\": {\"a\": {\"quant_algo\": \"FP8\"}}}");
     const struct quantization_config *found = NULL;
     assert_int_equal(quantization_config_of(&found, &c, "b", "b", NULL), OK);
     assert_int_equal(quantization_config_kind(found, true)->method, QUANTIZED_FP8);
@@ -157,34 +133,34 @@ static void test_modelopt(void **state) {
 
 static void test_compressed_tensors(void **state) {
     (void)state;
-    struct quantization_config c =
-        read_ok(COMPRESSED("float-quantized", "\"num_bits\": 8, \"type\": \"float\", "
-                                              "\"strategy\": \"block\", \"block_structure\": "
-                                              "[128, 64], \"observer\": \"minmax\""));
+    struct quantization_config c = quantization_read(
+        COMPRESSED("float-quantized", "\"num_bits\": 8, \"type\": \"float\", "
+                                      "\"strategy\": \"block\", \"block_structure\": "
+                                      "[128, 64], \"observer\": \"minmax\""));
     assert_int_equal(c.method, QUANTIZED_FP8);
     assert_int_equal(c.block_rows, 128);
     assert_int_equal(c.block_cols, 64);
-    c = read_ok(COMPRESSED("int-quantized",
-                           "\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"channel\""));
+    c = quantization_read(COMPRESSED(
+        "int-quantized", "\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"channel\""));
     assert_int_equal(c.method, QUANTIZED_INT8);
     assert_int_equal(c.block_rows, 1);
     assert_int_equal(c.block_cols, 0);
-    c = read_ok(COMPRESSED("pack-quantized",
-                           "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\", "
-                           "\"group_size\": 32, \"symmetric\": false"));
+    c = quantization_read(COMPRESSED("pack-quantized",
+                                     "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\", "
+                                     "\"group_size\": 32, \"symmetric\": false"));
     assert_int_equal(c.method, QUANTIZED_PACKED);
     assert_false(c.is_symmetric);
     // The strategy follows from the size of groups where it is missing.
-    c = read_ok(COMPRESSED("pack-quantized",
-                           "\"num_bits\": 4, \"type\": \"int\", \"group_size\": 64, "
-                           "\"actorder\": \"dynamic\""));
+    c = quantization_read(COMPRESSED("pack-quantized",
+                                     "\"num_bits\": 4, \"type\": \"int\", \"group_size\": 64, "
+                                     "\"actorder\": \"dynamic\""));
     assert_int_equal(c.block_rows, 1);
     assert_int_equal(c.block_cols, 64);
-    c = read_ok(
+    c = quantization_read(
         COMPRESSED("int-quantized", "\"num_bits\": 8, \"type\": \"int\", \"group_size\": -1"));
     assert_int_equal(c.block_rows, 1);
     assert_int_equal(c.block_cols, 0);
-    c = read_ok(COMPRESSED("float-quantized", "\"num_bits\": 8, \"type\": \"float\""));
+    c = quantization_read(COMPRESSED("float-quantized", "\"num_bits\": 8, \"type\": \"float\""));
     assert_int_equal(c.block_rows, 0);
 }
 
@@ -202,84 +178,96 @@ static void test_packing_names(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char text[256];
         snprintf(text, sizeof text, form, cases[i].method, cases[i].known);
-        struct quantization_config c = read_ok(text);
+        struct quantization_config c = quantization_read(text);
         assert_int_equal(c.bits, 4);
         quantization_config_fini(&c);
         snprintf(text, sizeof text, form, cases[i].method, cases[i].unknown);
-        refused(ERR_UNSUPPORTED, text, cases[i].unknown);
+        quantization_refused(ERR_UNSUPPORTED, text, cases[i].unknown);
     }
 }
 
 static void test_refused(void **state) {
     (void)state;
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"hqq\"}", "hqq");
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"fp8\", \"twist\": 1}", "\"twist\"");
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}", "e5m2");
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"gptq\", \"bits\": 3}", "\"bits\"");
-    refused(ERR_FORMAT, "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 0}",
-            "\"group_size\"");
-    refused(ERR_UNSUPPORTED,
-            "{\"quant_method\": \"gptq\", \"bits\": 4, \"checkpoint_format\": \"marlin\"}",
-            "marlin");
-    refused(ERR_UNSUPPORTED,
-            "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"+:.*down\": {\"bits\": 3}}}",
-            "\"bits\"");
-    refused(ERR_UNSUPPORTED,
-            "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"a\": {\"twist\": 1}}}",
-            "\"twist\"");
-    refused(ERR_FORMAT, "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"(a\": {}}}",
-            "(a");
-    refused(ERR_FORMAT, "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"a\": 8}}",
-            "\"dynamic\"");
-    refused(ERR_FORMAT, "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": [1]}",
-            "\"dynamic\"");
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"gptq\", \"bits\": 4, \"format\": \"marlin\"}",
-            "marlin");
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"awq\", \"bits\": 4, \"format\": \"gemv\"}",
-            "gemv");
-    refused(ERR_UNSUPPORTED,
-            "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
-            "\"sparsity_config\": {\"format\": \"sparse-24-bitmask\"}}",
-            "\"sparsity_config\"");
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"gptq\", \"bits\": 4, \"twist\": 1}",
-            "\"twist\"");
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"awq\", \"bits\": 8}", "\"bits\"");
-    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemv\"}",
-            "gemv");
-    refused(ERR_FORMAT,
-            "{\"quant_method\": \"awq\", \"bits\": 4, \"modules_to_not_convert\": [\"a\", 1]}",
-            "modules_to_not_convert");
-    refused(
+    quantization_refused(ERR_UNSUPPORTED, "{\"quant_method\": \"hqq\"}", "hqq");
+    quantization_refused(ERR_UNSUPPORTED, "{\"quant_method\": \"fp8\", \"twist\": 1}", "\"twist\"");
+    quantization_refused(ERR_UNSUPPORTED, "{\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}", "e5m2");
+    quantization_refused(ERR_UNSUPPORTED, "{\"quant_method\": \"gptq\", \"bits\": 9}", "\"bits\"");
+    quantization_refused(ERR_FORMAT, "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 0}",
+                         "\"group_size\"");
+    quantization_refused(
+        ERR_UNSUPPORTED,
+        "{\"quant_method\": \"gptq\", \"bits\": 4, \"checkpoint_format\": \"marlin\"}", "marlin");
+    quantization_refused(
+        ERR_UNSUPPORTED,
+        "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"+:.*down\": {\"bits\": 1}}}",
+        "\"bits\"");
+    quantization_refused(
+        ERR_UNSUPPORTED,
+        "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"a\": {\"twist\": 1}}}",
+        "\"twist\"");
+    quantization_refused(
+        ERR_FORMAT, "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"(a\": {}}}", "(a");
+    quantization_refused(ERR_FORMAT,
+                         "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"a\": 8}}",
+                         "\"dynamic\"");
+    quantization_refused(ERR_FORMAT, "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": [1]}",
+                         "\"dynamic\"");
+    quantization_refused(ERR_UNSUPPORTED,
+                         "{\"quant_method\": \"gptq\", \"bits\": 4, \"format\": \"marlin\"}",
+                         "marlin");
+    quantization_refused(ERR_UNSUPPORTED,
+                         "{\"quant_method\": \"awq\", \"bits\": 4, \"format\": \"gemv\"}", "gemv");
+    quantization_refused(
+        ERR_UNSUPPORTED,
+        "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+        "\"sparsity_config\": {\"format\": \"sparse-24-bitmask\"}}",
+        "\"sparsity_config\"");
+    quantization_refused(ERR_UNSUPPORTED, "{\"quant_method\": \"gptq\", \"bits\": 4, \"twist\": 1}",
+                         "\"twist\"");
+    quantization_refused(ERR_UNSUPPORTED, "{\"quant_method\": \"awq\", \"bits\": 8}", "\"bits\"");
+    quantization_refused(ERR_UNSUPPORTED,
+                         "{\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemv\"}", "gemv");
+    quantization_refused(
+        ERR_FORMAT,
+        "{\"quant_method\": \"awq\", \"bits\": 4, \"modules_to_not_convert\": [\"a\", 1]}",
+        "modules_to_not_convert");
+    quantization_refused(
         ERR_UNSUPPORTED,
         COMPRESSED("marlin-24", "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"channel\""),
         "marlin-24");
-    refused(ERR_UNSUPPORTED,
-            COMPRESSED("pack-quantized",
-                       "\"num_bits\": 3, \"type\": \"int\", \"strategy\": \"channel\""),
-            "integers of 3 bits");
-    refused(ERR_UNSUPPORTED,
-            COMPRESSED("int-quantized", "\"num_bits\": 8, \"type\": \"int\", \"strategy\": "
-                                        "\"channel\", \"symmetric\": false"),
-            "\"symmetric\"");
-    refused(
+    quantization_refused(
+        ERR_UNSUPPORTED,
+        COMPRESSED("pack-quantized",
+                   "\"num_bits\": 1, \"type\": \"int\", \"strategy\": \"channel\""),
+        "integers of 1 bits");
+    quantization_refused(ERR_UNSUPPORTED,
+                         COMPRESSED("int-quantized",
+                                    "\"num_bits\": 8, \"type\": \"int\", \"strategy\": "
+                                    "\"channel\", \"symmetric\": false"),
+                         "\"symmetric\"");
+    quantization_refused(
         ERR_FORMAT,
         COMPRESSED("pack-quantized", "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\""),
         "\"strategy\" group");
-    refused(ERR_UNSUPPORTED,
-            COMPRESSED("pack-quantized", "\"num_bits\": 4, \"type\": \"int\", \"strategy\": "
-                                         "\"channel\", \"twist\": 1"),
-            "\"twist\"");
-    refused(ERR_UNSUPPORTED,
-            "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
-            "\"transform_config\": {\"config_groups\": {}}}",
-            "\"transform_config\"");
-    refused(ERR_UNSUPPORTED,
-            "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
-            "\"config_groups\": {}}",
-            "0 groups");
-    refused(ERR_FORMAT, GROUPS(INT4("[]"), FLOAT8("[\"Linear\"]")), "\"targets\"");
-    refused(ERR_FORMAT, GROUPS(INT4("[\"re:.*(down\"]"), FLOAT8("[\"Linear\"]")), "(down");
-    refused(ERR_FORMAT, GROUPS(INT4("[1]"), FLOAT8("[\"Linear\"]")), "\"targets\"");
+    quantization_refused(ERR_UNSUPPORTED,
+                         COMPRESSED("pack-quantized",
+                                    "\"num_bits\": 4, \"type\": \"int\", \"strategy\": "
+                                    "\"channel\", \"twist\": 1"),
+                         "\"twist\"");
+    quantization_refused(
+        ERR_UNSUPPORTED,
+        "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+        "\"transform_config\": {\"config_groups\": {}}}",
+        "\"transform_config\"");
+    quantization_refused(
+        ERR_UNSUPPORTED,
+        "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+        "\"config_groups\": {}}",
+        "0 groups");
+    quantization_refused(ERR_FORMAT, GROUPS(INT4("[]"), FLOAT8("[\"Linear\"]")), "\"targets\"");
+    quantization_refused(ERR_FORMAT, GROUPS(INT4("[\"re:.*(down\"]"), FLOAT8("[\"Linear\"]")),
+                         "(down");
+    quantization_refused(ERR_FORMAT, GROUPS(INT4("[1]"), FLOAT8("[\"Linear\"]")), "\"targets\"");
 }
 
 // How the module is stored; NOT: it is not quantized.
@@ -291,9 +279,9 @@ static enum quantization_method method_of(const struct quantization_config *c, c
 
 static void test_groups(void **state) {
     (void)state;
-    struct quantization_config c =
-        read_ok(GROUPS(INT4("[\"re:.*mlp\", \"Linear\"]"),
-                       FLOAT8("[\"re:.*mlp\\\\.(down|gate)_proj$\", \"re:model.a\", \"x.q\"]")));
+    struct quantization_config c = quantization_read(
+        GROUPS(INT4("[\"re:.*mlp\", \"Linear\"]"),
+               FLOAT8("[\"re:.*mlp\\\\.(down|gate)_proj$\", \"re:model.a\", \"x.q\"]")));
     // A whole name before a pattern, and a pattern before a class.
     assert_int_equal(method_of(&c, "x.q"), QUANTIZED_FP8);
     assert_int_equal(method_of(&c, "x.q_proj"), QUANTIZED_PACKED);
@@ -314,7 +302,7 @@ static void test_groups(void **state) {
     assert_int_equal(found->block_cols, 32);
     quantization_config_fini(&c);
     // Targets may have the names of a wrapper's checkpoint. The nearer of the two names counts.
-    c = read_ok(GROUPS(INT4("[\"Linear\"]"), FLOAT8("[\"re:model.language_model.x\"]")));
+    c = quantization_read(GROUPS(INT4("[\"Linear\"]"), FLOAT8("[\"re:model.language_model.x\"]")));
     assert_int_equal(quantization_config_of(&found, &c, "model.x", "model.language_model.x", NULL),
                      OK);
     assert_int_equal(found->method, QUANTIZED_FP8);
@@ -323,7 +311,7 @@ static void test_groups(void **state) {
     assert_int_equal(found->method, QUANTIZED_PACKED);
     quantization_config_fini(&c);
     // Of two groups that have a target the later one gets it; without a class others have none.
-    c = read_ok(GROUPS(INT4("[\"re:.*mlp\"]"), FLOAT8("[\"re:.*mlp\"]")));
+    c = quantization_read(GROUPS(INT4("[\"re:.*mlp\"]"), FLOAT8("[\"re:.*mlp\"]")));
     assert_int_equal(method_of(&c, "x.mlp"), QUANTIZED_FP8);
     assert_int_equal(method_of(&c, "x.attn"), QUANTIZED_NOT);
     quantization_config_fini(&c);
@@ -333,10 +321,10 @@ static void test_groups(void **state) {
 // their letters; what is not quantized has no such tensors.
 static void test_dynamic(void **state) {
     (void)state;
-    struct quantization_config c =
-        read_ok("{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"dynamic\": "
-                "{\"-:.*o_proj\": {}, \".*z[.]down\": {\"bits\": 8, \"group_size\": -1}, "
-                "\"+:.*down\": {\"group_size\": 32, \"sym\": false, \"desc_act\": true}}}");
+    struct quantization_config c = quantization_read(
+        "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"dynamic\": "
+        "{\"-:.*o_proj\": {}, \".*z[.]down\": {\"bits\": 8, \"group_size\": -1}, "
+        "\"+:.*down\": {\"group_size\": 32, \"sym\": false, \"desc_act\": true}}}");
     static const struct {
         const char *module;
         uint32_t bits, block_cols;
@@ -356,66 +344,6 @@ static void test_dynamic(void **state) {
         assert_true(found->is_zero_less_one);
     }
     quantization_config_fini(&c);
-}
-
-// AutoRound's own format: the packing says how zeros are stored, or that it is AWQ's. Modules of
-// its "extra_config" are names, or patterns of any part of a name; those of 16 bits are not
-// quantized.
-static void test_auto_round(void **state) {
-    (void)state;
-    struct quantization_config c = read_ok(
-        "{\"quant_method\": \"auto-round\", \"packing_format\": \"auto_round:auto_gptq\", "
-        "\"bits\": 4, "
-        "\"group_size\": 128, \"sym\": true, \"data_type\": \"int\", \"block_name_to_quantize\": "
-        "\"model.layers\", \"extra_config\": {\"lm_head\": {\"bits\": 16, \"data_type\": "
-        "\"float\"}, "
-        "\"m.down\": {\"bits\": 8}, \"down|o_proj\": {\"group_size\": 32}}}");
-    static const struct {
-        const char *module;
-        uint32_t bits, block_cols;
-    } cases[] = {{"m.up", 4, 128}, {"m.down", 8, 128}, {"m.down.x", 4, 32}, {"a.o_proj", 4, 32}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct quantization_config *found = NULL;
-        const char *module = cases[i].module;
-        assert_int_equal(quantization_config_of(&found, &c, module, module, NULL), OK);
-        assert_int_equal(found->method, QUANTIZED_GPTQ);
-        assert_true(found->is_zero_less_one);
-        if (found->bits != cases[i].bits || found->block_cols != cases[i].block_cols) {
-            fail_msg("%s: %u bits, %u columns", module, found->bits, found->block_cols);
-        }
-    }
-    quantization_config_fini(&c);
-    static const char text[] =
-        "{\"quant_method\": \"auto-round\", \"packing_format\": \"%s\", "
-        "\"bits\": 4, \"group_size\": 32, \"sym\": false, \"desc_act\": false}";
-    static const struct {
-        const char *packing;
-        enum quantization_method method;
-        bool is_zero_less_one;
-    } packings[] = {{"auto_round", QUANTIZED_GPTQ, false},
-                    {"auto_round:gptqmodel", QUANTIZED_GPTQ, false},
-                    {"auto_round:gptq", QUANTIZED_GPTQ, true},
-                    {"auto_round:auto_awq", QUANTIZED_AWQ, false}};
-    for (size_t i = 0; i < sizeof packings / sizeof *packings; i++) {
-        char whole[256];
-        snprintf(whole, sizeof whole, text, packings[i].packing);
-        c = read_ok(whole);
-        assert_int_equal(c.method, packings[i].method);
-        assert_int_equal(c.is_zero_less_one, packings[i].is_zero_less_one);
-        assert_false(c.is_symmetric);
-    }
-    refused(ERR_FORMAT, "{\"quant_method\": \"auto-round\", \"bits\": 4}", "packing_format");
-    refused(ERR_UNSUPPORTED,
-            "{\"quant_method\": \"auto-round\", \"bits\": 4, \"packing_format\": \"auto_round:x\"}",
-            "auto_round:x");
-    refused(ERR_UNSUPPORTED,
-            "{\"quant_method\": \"auto-round\", \"bits\": 4, \"packing_format\": \"auto_round\", "
-            "\"extra_config\": {\"a\": {\"bits\": 4, \"data_type\": \"mx_fp\"}}}",
-            "mx_fp");
-    refused(ERR_UNSUPPORTED, // AWQ's order of codes is one of 4 bits
-            "{\"quant_method\": \"auto-round\", \"bits\": 4, \"packing_format\": "
-            "\"auto_round:awq\", \"extra_config\": {\"a\": {\"bits\": 8}}}",
-            "\"bits\"");
 }
 
 // Keys that packages of several years wrote, which do not change what the numbers mean.
@@ -444,12 +372,12 @@ static void test_keys_of_other_versions(void **state) {
          QUANTIZED_FP8},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct quantization_config c = read_ok(cases[i].text);
+        struct quantization_config c = quantization_read(cases[i].text);
         assert_int_equal(c.method, cases[i].method);
         quantization_config_fini(&c);
     }
     struct quantization_config c =
-        read_ok("{\"quant_method\": \"gptq\", \"bits\": 4, \"format\": \"gptq_v2\"}");
+        quantization_read("{\"quant_method\": \"gptq\", \"bits\": 4, \"format\": \"gptq_v2\"}");
     assert_false(c.is_zero_less_one);
     quantization_config_fini(&c);
 }
@@ -473,8 +401,8 @@ static void test_compression_config(void **state) {
 static void test_skipped_modules_are_whole_components(void **state) {
     (void)state;
     struct quantization_config c =
-        read_ok("{\"quant_method\": \"awq\", \"bits\": 4, \"modules_to_not_convert\": "
-                "[\"lm_head\", \"mlp.gate\", \"model.layers.1\", \"\"]}");
+        quantization_read("{\"quant_method\": \"awq\", \"bits\": 4, \"modules_to_not_convert\": "
+                          "[\"lm_head\", \"mlp.gate\", \"model.layers.1\", \"\"]}");
     assert_true(quantization_config_skips(&c, "lm_head"));
     assert_true(quantization_config_skips(&c, "model.layers.3.mlp.gate"));
     assert_true(quantization_config_skips(&c, "model.layers.1.mlp.up_proj"));
@@ -490,7 +418,7 @@ static void test_skipped_modules_are_whole_components(void **state) {
 
 static void test_mlx(void **state) {
     (void)state;
-    struct quantization_config c = read_ok(
+    struct quantization_config c = quantization_read(
         MLX("{\"group_size\": 128, \"bits\": 3, \"mode\": \"affine\", \"a.b\": {\"bits\": 8}, "
             "\"a.c\": {\"group_size\": 32, \"bits\": 6}, \"a.d\": false, \"a.e\": true}"));
     static const struct {
@@ -512,52 +440,56 @@ static void test_mlx(void **state) {
     assert_null(found);
     quantization_config_fini(&c);
     // Beside the copy of it.
-    c = read_ok("{\"architectures\": [\"LlamaForCausalLM\"], \"quantization\": {\"bits\": 2}, "
-                "\"quantization_config\": {\"bits\": 2}}");
+    c = quantization_read(
+        "{\"architectures\": [\"LlamaForCausalLM\"], \"quantization\": {\"bits\": 2}, "
+        "\"quantization_config\": {\"bits\": 2}}");
     assert_int_equal(c.bits, 2);
     quantization_config_fini(&c);
 }
 
 static void test_mlx_refused(void **state) {
     (void)state;
-    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 7}"), "\"bits\"");
-    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 1}"), "\"bits\"");
-    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 16}"), "\"bits\"");
-    refused(ERR_UNSUPPORTED, MLX("{\"group_size\": 48}"), "\"group_size\"");
-    refused(ERR_UNSUPPORTED, MLX("{\"mode\": \"nvfp4\"}"), "nvfp4");
-    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"twist\": 1}"), "\"twist\"");
-    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"a\": {\"twist\": 1}}"), "\"twist\"");
-    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"a\": {\"bits\": 7}}"), "\"bits\"");
-    refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"a\": {\"mode\": \"mxfp4\"}}"), "mxfp4");
-    refused(ERR_FORMAT, MLX("[4]"), "\"quantization\"");
-    refused(ERR_UNSUPPORTED, MLX_OF("Qwen3NextForCausalLM", "{\"bits\": 4}"),
-            "Qwen3NextForCausalLM");
-    refused(ERR_UNSUPPORTED, MLX_OF("Qwen3", "{\"bits\": 4}"), "Qwen3");
+    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 7}"), "\"bits\"");
+    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 1}"), "\"bits\"");
+    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 16}"), "\"bits\"");
+    quantization_refused(ERR_UNSUPPORTED, MLX("{\"group_size\": 48}"), "\"group_size\"");
+    quantization_refused(ERR_UNSUPPORTED, MLX("{\"mode\": \"nvfp4\"}"), "nvfp4");
+    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"twist\": 1}"), "\"twist\"");
+    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"a\": {\"twist\": 1}}"), "\"twist\"");
+    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"a\": {\"bits\": 7}}"), "\"bits\"");
+    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"a\": {\"mode\": \"mxfp4\"}}"),
+                         "mxfp4");
+    quantization_refused(ERR_FORMAT, MLX("[4]"), "\"quantization\"");
+    quantization_refused(ERR_UNSUPPORTED, MLX_OF("Qwen3NextForCausalLM", "{\"bits\": 4}"),
+                         "Qwen3NextForCausalLM");
+    quantization_refused(ERR_UNSUPPORTED, MLX_OF("Qwen3", "{\"bits\": 4}"), "Qwen3");
 }
 
 #define BNB(keys) "{\"quant_method\": \"bitsandbytes\", " keys "}"
 
 static void test_bitsandbytes(void **state) {
     (void)state;
-    struct quantization_config c =
-        read_ok(BNB("\"load_in_4bit\": true, \"load_in_8bit\": false, \"bnb_4bit_quant_type\": "
-                    "\"fp4\", \"llm_int8_skip_modules\": [\"lm_head\", \"vision_tower\"]"));
+    struct quantization_config c = quantization_read(
+        BNB("\"load_in_4bit\": true, \"load_in_8bit\": false, \"bnb_4bit_quant_type\": "
+            "\"fp4\", \"llm_int8_skip_modules\": [\"lm_head\", \"vision_tower\"]"));
     assert_int_equal(method_of(&c, "model.layers.0.mlp.up_proj"), QUANTIZED_BNB4);
     assert_int_equal(method_of(&c, "lm_head"), QUANTIZED_NOT);
     assert_int_equal(method_of(&c, "model.vision_tower.a"), QUANTIZED_NOT);
     quantization_config_fini(&c);
-    c = read_ok(BNB("\"load_in_8bit\": true, \"llm_int8_skip_modules\": null"));
+    c = quantization_read(BNB("\"load_in_8bit\": true, \"llm_int8_skip_modules\": null"));
     assert_int_equal(method_of(&c, "lm_head"), QUANTIZED_BNB8);
     quantization_config_fini(&c);
-    refused(ERR_UNSUPPORTED, BNB("\"load_in_4bit\": false"), "\"load_in_4bit\"");
-    refused(ERR_UNSUPPORTED, BNB("\"load_in_4bit\": true, \"load_in_8bit\": true"), "one of");
-    refused(ERR_UNSUPPORTED, BNB("\"load_in_4bit\": true, \"twist\": 1"), "\"twist\"");
-    refused(ERR_UNSUPPORTED, BNB("\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf3\""),
-            "nf3");
-    refused(ERR_UNSUPPORTED,
-            BNB("\"load_in_4bit\": true, \"bnb_4bit_quant_storage\": \"bfloat16\""), "bfloat16");
-    refused(ERR_UNSUPPORTED, BNB("\"load_in_8bit\": true, \"llm_int8_has_fp16_weight\": true"),
-            "fp16");
+    quantization_refused(ERR_UNSUPPORTED, BNB("\"load_in_4bit\": false"), "\"load_in_4bit\"");
+    quantization_refused(ERR_UNSUPPORTED, BNB("\"load_in_4bit\": true, \"load_in_8bit\": true"),
+                         "one of");
+    quantization_refused(ERR_UNSUPPORTED, BNB("\"load_in_4bit\": true, \"twist\": 1"), "\"twist\"");
+    quantization_refused(ERR_UNSUPPORTED,
+                         BNB("\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf3\""), "nf3");
+    quantization_refused(ERR_UNSUPPORTED,
+                         BNB("\"load_in_4bit\": true, \"bnb_4bit_quant_storage\": \"bfloat16\""),
+                         "bfloat16");
+    quantization_refused(ERR_UNSUPPORTED,
+                         BNB("\"load_in_8bit\": true, \"llm_int8_has_fp16_weight\": true"), "fp16");
 }
 
 int main(void) {
@@ -573,7 +505,6 @@ int main(void) {
         cmocka_unit_test(test_packing_names),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_dynamic),
-        cmocka_unit_test(test_auto_round),
         cmocka_unit_test(test_keys_of_other_versions),
         cmocka_unit_test(test_compression_config),
         cmocka_unit_test(test_skipped_modules_are_whole_components),

@@ -18,10 +18,10 @@ struct scheme {
     size_t strategy;
 };
 
-enum format { FLOAT, NAIVE, INT, PACK, NVFP4, MXFP4, NO_FORMAT };
-static const char *const formats[] = {"float-quantized",      "naive-quantized",
-                                      "int-quantized",        "pack-quantized",
-                                      "nvfp4-pack-quantized", "mxfp4-pack-quantized"};
+enum format { FLOAT, NAIVE, INT, PACK, NVFP4, MXFP4, MXFP8, NO_FORMAT };
+static const char *const formats[] = {
+    "float-quantized",      "naive-quantized",      "int-quantized",  "pack-quantized",
+    "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized"};
 
 // Objects that must be empty, because they change what the numbers mean. The format "dense" says
 // that nothing is left out.
@@ -106,19 +106,19 @@ static enum status choose_method(struct quantization_config *out, const struct s
                                  size_t format, const char *what, struct err *err) {
     static const struct {
         bool is_float;
-        int64_t bits;
+        int64_t bits_min, bits_max;
         size_t format;
         enum quantization_method method;
     } rows[] = {
-        {true, 8, FLOAT, QUANTIZED_FP8},    {true, 8, NAIVE, QUANTIZED_FP8},
-        {false, 8, INT, QUANTIZED_INT8},    {false, 8, NAIVE, QUANTIZED_INT8},
-        {false, 8, PACK, QUANTIZED_PACKED}, {false, 4, PACK, QUANTIZED_PACKED},
-        {true, 4, NVFP4, QUANTIZED_NVFP4},  {true, 4, MXFP4, QUANTIZED_MXFP4},
+        {true, 8, 8, FLOAT, QUANTIZED_FP8},   {true, 8, 8, NAIVE, QUANTIZED_FP8},
+        {true, 8, 8, MXFP8, QUANTIZED_FP8},   {false, 2, 8, INT, QUANTIZED_INT8}, // a code a byte
+        {false, 2, 8, NAIVE, QUANTIZED_INT8}, {false, 2, 8, PACK, QUANTIZED_PACKED},
+        {true, 4, 4, NVFP4, QUANTIZED_NVFP4}, {true, 4, 4, MXFP4, QUANTIZED_MXFP4},
     };
     out->bits = (uint32_t)scheme->bits;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        if (rows[i].is_float != scheme->is_float || rows[i].bits != scheme->bits ||
-            rows[i].format != format) {
+        if (rows[i].is_float != scheme->is_float || rows[i].format != format ||
+            scheme->bits < rows[i].bits_min || scheme->bits > rows[i].bits_max) {
             continue;
         }
         out->method = rows[i].method;
@@ -135,16 +135,17 @@ static enum status choose_method(struct quantization_config *out, const struct s
                    format < NO_FORMAT ? formats[format] : "(none)");
 }
 
-// Whether inputs of the modules are rounded to floats of 8 bits.
-static enum status read_inputs(struct quantization_config *out, const json_t *group,
+// Whether inputs of the modules are rounded to floats of 8 bits. Those of MXFP8 have a scale for 32
+// of them, and are left as they are.
+static enum status read_inputs(struct quantization_config *out, const json_t *group, size_t format,
                                const char *what, struct err *err) {
     const json_t *inputs = jread_get(group, "input_activations");
     const char *type = NULL;
     int64_t bits = 0;
     enum status status = jread_int(inputs, "num_bits", 0, 64, &bits, what, err);
     if (!status) status = jread_string(inputs, "type", &type, what, err);
-    out->rounds_inputs =
-        out->method == QUANTIZED_FP8 && bits == 8 && type && strcmp(type, "float") == 0;
+    out->rounds_inputs = out->method == QUANTIZED_FP8 && format != MXFP8 && bits == 8 && type &&
+                         strcmp(type, "float") == 0;
     return status;
 }
 
@@ -172,7 +173,7 @@ static enum status read_group(struct quantization_config *out, const json_t *gro
     }
     status = read_scheme(&scheme, out, weights, what, err);
     if (!status) status = choose_method(out, &scheme, format, what, err);
-    return status ? status : read_inputs(out, group, what, err);
+    return status ? status : read_inputs(out, group, format, what, err);
 }
 
 static enum status read_targets(struct quantization_config *out, const json_t *group,

@@ -17,6 +17,14 @@ MUST_USE enum status quantization_config_check_keys(const json_t *object, const 
 MUST_USE enum status quantization_config_want(const json_t *object, const char *key,
                                               const char *const *values, size_t num_values,
                                               size_t *found, const char *what, struct err *err);
+// The texts that a key may have.
+struct wanted {
+    const char *key;
+    const char *values[4]; // up to the first NULL
+    size_t *found; // which of them it has; stays as it is where the key is absent; NULL: not asked
+};
+MUST_USE enum status quantization_config_want_all(const json_t *object, const struct wanted *list,
+                                                  size_t count, const char *what, struct err *err);
 // "group_size", of a row each.
 MUST_USE enum status quantization_config_group(struct quantization_config *out,
                                                const json_t *object, const char *what,

@@ -9,9 +9,11 @@
 #include "checkpoint/config_read.h"
 #include "checkpoint/quantized/bitsandbytes.h"
 #include "checkpoint/quantized/compressed_config.h"
+#include "checkpoint/quantized/integer_config.h"
 #include "checkpoint/quantized/mlx_config.h"
+#include "checkpoint/quantized/quark_config.h"
 
-enum { BLOCK_MAX = 1 << 16, PATTERN_MAX = 1024 };
+enum { BLOCK_MAX = 1 << 16 };
 enum { KIND_FP8, KIND_NVFP4, NUM_KINDS }; // groups of ModelOpt's "MIXED_PRECISION"
 
 enum status quantization_config_check_keys(const json_t *object, const char *const *known,
@@ -45,15 +47,8 @@ enum status quantization_config_want(const json_t *object, const char *key,
                    what, key, text);
 }
 
-// The texts that a key may have.
-struct wanted {
-    const char *key;
-    const char *values[4]; // up to the first NULL
-    size_t *found; // which of them it has; stays as it is where the key is absent; NULL: not asked
-};
-
-static enum status want_all(const json_t *object, const struct wanted *list, size_t count,
-                            const char *what, struct err *err) {
+enum status quantization_config_want_all(const json_t *object, const struct wanted *list,
+                                         size_t count, const char *what, struct err *err) {
     enum status status = OK;
     for (size_t i = 0; i < count && !status; i++) {
         size_t num_values = 0;
@@ -145,7 +140,8 @@ static enum status read_fp8(struct quantization_config *out, const json_t *objec
     out->bits = 8;
     out->rounds_inputs = true;
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
-    if (!status) status = want_all(object, wanted, ARRAY_LEN(wanted), what, err);
+    if (!status)
+        status = quantization_config_want_all(object, wanted, ARRAY_LEN(wanted), what, err);
     if (!status) status = quantization_config_block(out, object, "weight_block_size", what, err);
     if (!status) {
         status = quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
@@ -154,239 +150,19 @@ static enum status read_fp8(struct quantization_config *out, const json_t *objec
                   : quantization_config_skip_list(out, object, "ignored_layers", what, err);
 }
 
-static enum status read_bits(struct quantization_config *out, const json_t *object,
-                             uint32_t other_bits, const char *what, struct err *err) {
-    int64_t bits = 0;
-    enum status status = jread_int(object, "bits", 0, 64, &bits, what, err);
-    if (status) return status;
-    out->bits = (uint32_t)bits;
-    if (bits == 4 || bits == other_bits) return OK;
-    return err_set(err, ERR_UNSUPPORTED,
-                   "%s: \"bits\" of \"quantization_config\" is %lld, which is not supported", what,
-                   (long long)bits);
-}
-
-// Keys of AWQ and GPTQ that say how the weights were made or which program ran them. Their values
-// do not change what the numbers mean.
-#define INFORMATION                                                                                \
-    "act_bits", "act_data_type", "act_dynamic", "act_group_aware", "act_group_size", "act_sym",    \
-        "amp", "autoround_version", "backend", "batch_size", "block_name_to_quantize",             \
-        "cache_block_outputs", "damp_auto_increment", "damp_percent", "dataset",                   \
-        "disable_exllama", "do_fuse", "enable_minmax_tuning", "enable_norm_bias_tuning",           \
-        "enable_quanted_input", "exllama_config", "fuse_max_seq_len", "gradient_accumulate_steps", \
-        "hyb_act", "iters", "low_cpu_mem_usage", "low_gpu_mem_usage", "lr", "max_input_length",    \
-        "meta", "minmax_lr", "model_file_base_name", "model_free", "model_name_or_path",           \
-        "model_seqlen", "module_name_preceding_first_block", "mse", "nsamples", "offload_to_disk", \
-        "pack_impl", "pad_token_id", "provider", "quant_block_list", "scale_dtype", "seqlen",      \
-        "static_attention_dtype", "static_attention_granularity", "static_groups",                 \
-        "static_kv_dtype", "static_kv_granularity", "supported_types", "to_quant_block_names",     \
-        "tokenizer", "true_sequential", "use_cuda_fp16", "use_exllama"
-
-// Other sizes for the modules that a key of `list` matches.
-static enum status read_override(struct quantization_config *out, const json_t *object,
-                                 const char *list, const char *what, struct err *err) {
-    static const char *const known[] = {INFORMATION, "bits", "group_size",
-                                        "desc_act",  "sym",  "data_type"};
-    static const char *const types[] = {"int"};
-    if (!json_is_object(object)) {
-        return err_set(err, ERR_FORMAT,
-                       "%s: \"%s\" of \"quantization_config\" has %s, want objects", what, list,
-                       jread_type_name(object));
-    }
-    enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
-    if (!status) status = quantization_config_want(object, "data_type", types, 1, NULL, what, err);
-    uint32_t other_bits = out->method == QUANTIZED_GPTQ ? 8 : 4;
-    if (!status && jread_get(object, "bits")) {
-        status = read_bits(out, object, other_bits, what, err);
-    }
-    if (!status && jread_get(object, "group_size")) {
-        status = quantization_config_group(out, object, what, err);
-    }
-    return status ? status : jread_bool(object, "sym", &out->is_symmetric, what, err);
-}
-
-// GPTQModel's "dynamic" has patterns that the beginning of a name matches, with "+:" or nothing
-// before them. AutoRound's "extra_config" has names, and patterns that any part of a name matches.
-// False: it is too long.
-static bool write_target(char out[PATTERN_MAX], const char *key, bool is_dynamic) {
-    const char *prefix = "re:", *suffix = "";
-    if (is_dynamic) {
-        if (strncmp(key, "+:", 2) == 0) key += 2;
-    } else if (!strpbrk(key, "*+?[](){}|^$\\")) {
-        prefix = "";
-    } else if (*key != '^') {
-        prefix = "re:.*?(?:";
-        suffix = ")";
-    }
-    return snprintf(out, PATTERN_MAX, "%s%s%s", prefix, key, suffix) < PATTERN_MAX;
-}
-
-// Modules that are not quantized: their tensors say so too.
-static bool is_left_out(const char *key, const json_t *override) {
-    enum { BITS_OF_FLOATS = 16 };
-    return strncmp(key, "-:", 2) == 0 ||
-           json_integer_value(json_object_get(override, "bits")) >= BITS_OF_FLOATS;
-}
-
-// Modules with other sizes; the first key that matches counts.
-static enum status read_overrides(struct quantization_config *out, const json_t *object,
-                                  const char *list, const char *what, struct err *err) {
-    const char *key;
-    json_t *override, *overrides = jread_get(object, list);
-    if (!overrides) return OK;
-    if (!json_is_object(overrides)) {
-        return err_set(err, ERR_FORMAT,
-                       "%s: \"%s\" of \"quantization_config\" is %s, want an object", what, list,
-                       jread_type_name(overrides));
-    }
-    struct quantization_config all = *out;
-    all.skipped = NULL;
-    all.num_skipped = 0;
-    all.skip_patterns = (struct module_targets){0};
-    out->groups = calloc(json_object_size(overrides) + 1, sizeof *out->groups);
-    if (!out->groups) return err_nomem(err, list);
-    out->groups[out->num_groups++] = all;
-    out->targets.keeps_order = true;
-    enum status status = module_targets_add(&out->targets, "Linear", 0, what, err);
-    json_object_foreach(overrides, key, override) {
-        char target[PATTERN_MAX];
-        if (status) break;
-        if (is_left_out(key, override)) continue;
-        if (!write_target(target, key, strcmp(list, "dynamic") == 0)) {
-            return err_set(err, ERR_UNSUPPORTED,
-                           "%s: \"%s\" of \"quantization_config\" has a key of %zu bytes, want at "
-                           "most %d",
-                           what, list, strlen(key), PATTERN_MAX - 16);
-        }
-        struct quantization_config *group = &out->groups[out->num_groups];
-        *group = all;
-        status = read_override(group, override, list, what, err);
-        if (!status) {
-            status = module_targets_add(&out->targets, target, out->num_groups++, what, err);
-        }
-    }
-    return status;
-}
-
-static enum status read_gptq(struct quantization_config *out, const json_t *object,
-                             const char *what, struct err *err) {
-    static const char *const known[] = {INFORMATION,
-                                        "quant_method",
-                                        "bits",
-                                        "group_size",
-                                        "desc_act",
-                                        "sym",
-                                        "checkpoint_format",
-                                        "format",
-                                        "method",
-                                        "pack_dtype",
-                                        "data_type",
-                                        "packing_format",
-                                        "is_marlin_format",
-                                        "dynamic",
-                                        "lm_head",
-                                        "modules_in_block_to_quantize",
+// A scale for each output.
+static enum status read_fbgemm(struct quantization_config *out, const json_t *object,
+                               const char *what, struct err *err) {
+    // "activation_scale_ub" bounds the scales of inputs.
+    static const char *const known[] = {"quant_method", "activation_scale_ub",
                                         "modules_to_not_convert"};
-    out->method = QUANTIZED_GPTQ;
-    bool is_marlin = false;
-    size_t format = 0; // "gptq"
-    const struct wanted wanted[] = {
-        {"method", {"gptq"}, NULL},
-        {"format", {"gptq", "gptq_v2"}, &format},
-        {"checkpoint_format", {"gptq", "gptq_v2"}, &format},
-        {"pack_dtype", {"int32"}, NULL},
-        // AutoRound's names of what "checkpoint_format" calls "gptq".
-        {"packing_format", {"auto_round:auto_gptq", "auto_round:gptq", "auto_gptq", "gptq"}, NULL},
-        {"data_type", {"int"}, NULL}};
-    out->is_symmetric = true;
+    out->method = QUANTIZED_FP8;
+    out->bits = 8;
+    out->block_rows = 1;
+    out->rounds_inputs = true;
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
-    if (!status) status = read_bits(out, object, 8, what, err);
-    if (!status) status = quantization_config_group(out, object, what, err);
-    if (!status) status = jread_bool(object, "sym", &out->is_symmetric, what, err);
-    if (!status) status = jread_bool(object, "is_marlin_format", &is_marlin, what, err);
-    if (!status) status = want_all(object, wanted, ARRAY_LEN(wanted), what, err);
-    if (status) return status;
-    out->is_zero_less_one = format == 0;
-    if (is_marlin) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: \"is_marlin_format\" of \"quantization_config\" is true, which is not "
-                       "supported",
-                       what);
-    }
-    status = quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
-    return status ? status : read_overrides(out, object, "dynamic", what, err);
-}
-
-static enum status read_awq(struct quantization_config *out, const json_t *object, const char *what,
-                            struct err *err) {
-    static const char *const known[] = {INFORMATION,
-                                        "quant_method",
-                                        "bits",
-                                        "group_size",
-                                        "zero_point",
-                                        "sym",
-                                        "version",
-                                        "checkpoint_format",
-                                        "format",
-                                        "method",
-                                        "pack_dtype",
-                                        "data_type",
-                                        "packing_format",
-                                        "lm_head",
-                                        "desc_act",
-                                        "modules_to_fuse",
-                                        "modules_to_not_convert"};
-    static const struct wanted wanted[] = {
-        {"version", {"gemm", "GEMM"}, NULL},
-        {"checkpoint_format", {"gemm", "GEMM"}, NULL},
-        {"format", {"gemm", "GEMM"}, NULL},
-        {"method", {"awq"}, NULL},
-        {"pack_dtype", {"int32"}, NULL},
-        {"packing_format", {"auto_round:auto_awq", "auto_round:awq", "auto_awq", "awq"}, NULL},
-        {"data_type", {"int"}, NULL}};
-    out->method = QUANTIZED_AWQ;
-    enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
-    if (!status) status = read_bits(out, object, 4, what, err);
-    if (!status) status = quantization_config_group(out, object, what, err);
-    if (!status) status = want_all(object, wanted, ARRAY_LEN(wanted), what, err);
     return status ? status
                   : quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
-}
-
-// AutoRound's own format packs as GPTQ or AWQ do.
-static enum status read_auto_round(struct quantization_config *out, const json_t *object,
-                                   const char *what, struct err *err) {
-    static const char *const known[] = {INFORMATION,      "quant_method", "bits",
-                                        "group_size",     "sym",          "data_type",
-                                        "packing_format", "extra_config", "modules_to_not_convert",
-                                        "desc_act"};
-    static const char *const types[] = {"int"};
-    static const char *const packings[] = {"auto_round:auto_gptq", "auto_round:gptq",
-                                           "auto_round",           "auto_round:gptqmodel",
-                                           "auto_round:auto_awq",  "auto_round:awq"};
-    enum { FIRST_OF_V2 = 2, FIRST_OF_AWQ = 4 };
-    size_t packing = ARRAY_LEN(packings);
-    out->is_symmetric = true;
-    enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
-    if (!status) {
-        status = quantization_config_want(object, "packing_format", packings, ARRAY_LEN(packings),
-                                          &packing, what, err);
-    }
-    if (!status && packing == ARRAY_LEN(packings)) {
-        status =
-            err_set(err, ERR_FORMAT, "%s: \"quantization_config\" has no \"packing_format\"", what);
-    }
-    if (!status) status = quantization_config_want(object, "data_type", types, 1, NULL, what, err);
-    if (status) return status;
-    out->method = packing < FIRST_OF_AWQ ? QUANTIZED_GPTQ : QUANTIZED_AWQ;
-    out->is_zero_less_one = packing < FIRST_OF_V2;
-    status = read_bits(out, object, packing < FIRST_OF_AWQ ? 8 : 4, what, err);
-    if (!status) status = quantization_config_group(out, object, what, err);
-    if (!status) status = jread_bool(object, "sym", &out->is_symmetric, what, err);
-    if (!status) {
-        status = quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
-    }
-    return status ? status : read_overrides(out, object, "extra_config", what, err);
 }
 
 // Of several kinds, each module's tensors say which one it has.
@@ -409,22 +185,38 @@ static enum status read_modelopt(struct quantization_config *out, const json_t *
                                         "ignore",          "producer",   "kv_cache_scheme",
                                         "exclude_modules", "group_size", "kv_cache_quant_algo",
                                         "quantized_layers"};
-    static const char *const algos[] = {"FP8", "NVFP4", "W4A16_NVFP4", "MIXED_PRECISION"};
+    static const struct {
+        const char *name;
+        enum quantization_method method;
+        uint32_t block_rows, block_cols;
+        bool rounds_inputs;
+    } algos[] = {{"FP8", QUANTIZED_FP8, 0, 0, true},
+                 {"FP8_PER_CHANNEL_PER_TOKEN", QUANTIZED_FP8, 1, 0, true},
+                 {"FP8_PB_WO", QUANTIZED_FP8, 128, 128, false},
+                 {"MXFP8", QUANTIZED_FP8, 1, 32, false},
+                 {"NVFP4", QUANTIZED_NVFP4, 0, 0, false},
+                 {"W4A16_NVFP4", QUANTIZED_NVFP4, 0, 0, false},
+                 {"MIXED_PRECISION", QUANTIZED_NVFP4, 0, 0, false}};
+    enum { MIXED = ARRAY_LEN(algos) - 1 };
+    const char *names[ARRAY_LEN(algos)];
+    for (size_t i = 0; i < ARRAY_LEN(algos); i++) names[i] = algos[i].name;
     size_t algo = ARRAY_LEN(algos);
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
     if (!status) {
-        status = quantization_config_want(object, "quant_algo", algos, ARRAY_LEN(algos), &algo,
+        status = quantization_config_want(object, "quant_algo", names, ARRAY_LEN(algos), &algo,
                                           what, err);
     }
     if (status) return status;
     if (algo == ARRAY_LEN(algos)) {
         return err_set(err, ERR_FORMAT, "%s: \"quantization_config\" has no \"quant_algo\"", what);
     }
-    out->method = algo == 0 ? QUANTIZED_FP8 : QUANTIZED_NVFP4;
-    out->bits = algo == 0 ? 8 : 4;
-    out->rounds_inputs = out->method == QUANTIZED_FP8;
+    out->method = algos[algo].method;
+    out->bits = out->method == QUANTIZED_FP8 ? 8 : 4;
+    out->block_rows = algos[algo].block_rows;
+    out->block_cols = algos[algo].block_cols;
+    out->rounds_inputs = algos[algo].rounds_inputs;
     out->is_symmetric = true;
-    if (algo == 3) status = read_modelopt_kinds(out, err);
+    if (algo == MIXED) status = read_modelopt_kinds(out, err);
     if (!status) status = quantization_config_skip_list(out, object, "ignore", what, err);
     return status ? status
                   : quantization_config_skip_list(out, object, "exclude_modules", what, err);
@@ -449,24 +241,26 @@ static enum status read_method(struct quantization_config *out, const json_t *ob
         enum status (*read)(struct quantization_config *out, const json_t *object, const char *what,
                             struct err *err);
     } methods[] = {{"fp8", read_fp8},
-                   {"gptq", read_gptq},
-                   {"awq", read_awq},
+                   {"fbgemm_fp8", read_fbgemm},
+                   {"gptq", gptq_config_read},
+                   {"awq", awq_config_read},
                    {"modelopt", read_modelopt},
                    {"mxfp4", read_mxfp4},
+                   {"quark", quark_config_read},
                    {"compressed-tensors", compressed_config_read},
                    {"bitsandbytes", bitsandbytes_config_read},
-                   {"auto-round", read_auto_round},
-                   {"intel/auto-round", read_auto_round}};
+                   {"auto-round", auto_round_config_read},
+                   {"intel/auto-round", auto_round_config_read}};
     const char *method = json_string_value(json_object_get(object, "quant_method"));
     for (size_t i = 0; method && i < ARRAY_LEN(methods); i++) {
         if (strcmp(methods[i].name, method) == 0) return methods[i].read(out, object, what, err);
     }
-    return err_set(
-        err, ERR_UNSUPPORTED,
-        "%s: \"quantization_config\" says that the weights are quantized (%.60s), which "
-        "is not supported; want fp8, gptq, awq, auto-round, modelopt, mxfp4, "
-        "compressed-tensors, bitsandbytes, MLX's \"quantization\", or BF16, F16 or F32 weights",
-        what, method ? method : "no \"quant_method\"");
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"quantization_config\" says that the weights are quantized (%.60s), which "
+                   "is not supported; want fp8, fbgemm_fp8, gptq, awq, auto-round, modelopt, "
+                   "mxfp4, quark, compressed-tensors, bitsandbytes, MLX's \"quantization\", or "
+                   "BF16, F16 or F32 weights",
+                   what, method ? method : "no \"quant_method\"");
 }
 
 enum status quantization_config_read(struct quantization_config *out, const json_t *root,

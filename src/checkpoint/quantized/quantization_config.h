@@ -2,12 +2,14 @@
  * and values that are not known are refused by name, for each may change what the numbers mean.
  *
  *   fp8                 8-bit floats, a scale for each block or matrix
- *   gptq                4 or 8 bits, packed along the inputs; the first version stores zeros - 1
+ *   fbgemm_fp8          8-bit floats, a scale for each output
+ *   gptq                2 to 8 bits, packed along the inputs; the first version stores zeros - 1
  *   awq                 4 bits, packed along the outputs ("gemm")
- *   auto-round          integers packed as gptq's or awq's
- *   modelopt            8-bit floats, a scale for each matrix; NVFP4
+ *   auto-round          integers packed as gptq's or awq's; 8-bit floats, NVFP4, MXFP4 and MXFP8
+ *   modelopt            8-bit floats, a scale for each matrix, row or block; MXFP8, NVFP4
  *   mxfp4               the experts of gpt-oss
- *   compressed-tensors  8-bit floats and integers, packed 4 or 8 bits, NVFP4 and MXFP4
+ *   quark               8-bit floats, a scale for each matrix or row; MXFP4
+ *   compressed-tensors  8-bit floats and integers, packed 2 to 8 bits, NVFP4, MXFP4 and MXFP8
  *   bitsandbytes        4 bits that are decoded, and 8-bit integers
  *
  * MLX has a "quantization" instead: 2 to 8 bits in groups (mlx_config.h).

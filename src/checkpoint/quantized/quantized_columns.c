@@ -102,10 +102,19 @@ static enum status load_codes(struct quantized_matrix *m, const struct tensor *q
     return status;
 }
 
+uint32_t quantized_code_at(const uint32_t *words, uint64_t stride, uint64_t index, uint32_t bits) {
+    uint64_t first = index * bits, shift = first % 32;
+    const uint32_t *word = words + first / 32 * stride;
+    uint64_t both = *word;
+    if (shift + bits > 32) both |= (uint64_t)word[stride] << 32;
+    return (uint32_t)(both >> shift) & ((1u << bits) - 1);
+}
+
 // qzeros are [groups][words], packed along the outputs: awq's in its order.
 static enum status load_zeros(struct quantized_matrix *m, const struct tensor *qzeros,
                               const struct quantization_config *config, struct err *err) {
-    uint32_t bits = config->bits, per_word = 32 / bits, mask = (1u << bits) - 1;
+    uint32_t bits = config->bits, mask = (1u << bits) - 1;
+    uint64_t num_words = m->rows * bits / 32; // of a group
     uint32_t more = config->is_zero_less_one; // zeros wrap round: a zero of 0 is stored as all ones
     m->zeros = malloc(m->rows * m->num_groups);
     uint32_t *words = malloc(qzeros->size_bytes);
@@ -115,11 +124,10 @@ static enum status load_zeros(struct quantized_matrix *m, const struct tensor *q
     }
     enum status status = load(qzeros, 0, qzeros->size_bytes, words, err);
     for (uint64_t at = 0; at < m->num_groups * m->rows && !status; at++) {
-        uint64_t g = at / m->rows, column = at % m->rows;
-        uint32_t place = (uint32_t)(column % per_word);
+        uint64_t g = at / m->rows, column = at % m->rows, place = column % AWQ_CODES;
         uint64_t r = column;
         if (config->method == QUANTIZED_AWQ) r = column - place + awq_order[place];
-        uint32_t zero = words[at / per_word] >> (place * bits);
+        uint32_t zero = quantized_code_at(words + g * num_words, 1, column, bits);
         m->zeros[r * m->num_groups + g] = (uint8_t)((zero + more) & mask);
     }
     free(words);

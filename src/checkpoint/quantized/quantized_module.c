@@ -84,6 +84,10 @@ static uint64_t ceil_div(uint64_t a, uint64_t b) {
     return a / b + (a % b != 0);
 }
 
+static enum matrix_code code_of_bits(uint32_t bits) {
+    return bits == 4 ? CODE_UINT4 : bits == 8 ? CODE_UINT8 : CODE_UINT;
+}
+
 // Codes that lie in a tensor row by row.
 static void set_codes(struct opening *o, enum module_part part, enum matrix_code code) {
     const struct tensor *t = o->module->parts[part];
@@ -203,22 +207,33 @@ static enum status load_floats(const struct opening *o, enum module_part part, f
     return OK;
 }
 
-// Scales as the configuration cuts the matrix: [block rows][groups], or one in any shape.
+// Whether the shape is [rows][cols] but for dimensions of 1: ModelOpt has [rows][1][cols][1].
+static bool is_grid(const struct tensor *t, uint64_t rows, uint64_t cols) {
+    const uint64_t want[2] = {rows, cols};
+    uint32_t at = 0, i = 0;
+    for (;; at++, i++) {
+        while (at < 2 && want[at] == 1) at++;
+        while (i < t->rank && t->shape[i] == 1) i++;
+        if (at == 2 || i == t->rank) return at == 2 && i == t->rank;
+        if (want[at] != t->shape[i]) return false;
+    }
+}
+
+// Scales as the configuration cuts the matrix: [block rows][groups]. Those of 8-bit floats are
+// bytes in MXFP8: powers of two.
 static enum status load_scales(struct opening *o, enum module_part part) {
     struct quantized_matrix *m = &o->matrix;
     const struct tensor *t = o->module->parts[part];
     uint64_t rows = ceil_div(m->rows, m->block_rows), cols = m->num_groups;
     if (!t) return use(o, part, DTYPE_F32, rows, cols);
     o->module->is_used[part] = true;
-    if (!is_scale_dtype(t->dtype)) {
+    bool is_exponent = t->dtype == DTYPE_U8 && o->config->method == QUANTIZED_FP8;
+    if (!is_exponent && !is_scale_dtype(t->dtype)) {
         return err_set(o->err, ERR_UNSUPPORTED,
                        "%s: tensor \"%.150s\" is %s, want F32, BF16, F16 or F8_E8M0", t->path,
                        t->name, dtype_name(t->dtype));
     }
-    bool is_one = rows * cols == 1 && t->size_bytes == dtype_size(t->dtype);
-    bool is_grid = t->rank == 2 && t->shape[0] == rows && t->shape[1] == cols;
-    bool is_column = t->rank == 1 && t->shape[0] == rows && cols == 1;
-    if (is_one || is_grid || is_column) return load_floats(o, part, &m->scales);
+    if (is_grid(t, rows, cols)) return load_floats(o, part, &m->scales);
     return err_set(o->err, ERR_FORMAT,
                    "%s: tensor \"%.150s\" has %zu bytes of rank %u, want scales [%llu][%llu]",
                    t->path, t->name, t->size_bytes, t->rank, (unsigned long long)rows,
@@ -269,13 +284,13 @@ static enum status load_groups(struct opening *o, enum module_part part) {
     return OK;
 }
 
-// compressed-tensors packs zeros along the outputs: [out / codes of a word][groups].
+// compressed-tensors packs zeros along the outputs: [words of all outputs][groups].
 static enum status load_packed_zeros(struct opening *o) {
     struct quantized_matrix *m = &o->matrix;
     const struct tensor *t = o->module->parts[PART_WEIGHT_ZERO_POINT];
-    uint32_t bits = o->config->bits, per_word = 32 / bits;
+    uint32_t bits = o->config->bits;
     enum status status =
-        use(o, PART_WEIGHT_ZERO_POINT, DTYPE_I32, ceil_div(m->rows, per_word), m->num_groups);
+        use(o, PART_WEIGHT_ZERO_POINT, DTYPE_I32, ceil_div(m->rows * bits, 32), m->num_groups);
     if (status) return status;
     m->zeros = malloc(m->rows * m->num_groups);
     uint32_t *buffer = calloc(t->size_bytes + 1, 1);
@@ -287,9 +302,8 @@ static enum status load_packed_zeros(struct opening *o) {
     if (!bytes) status = ERR_IO;
     if (bytes && bytes != buffer) memcpy(buffer, bytes, t->size_bytes);
     for (uint64_t r = 0; r < m->rows && !status; r++) {
-        const uint32_t *words = buffer + r / per_word * m->num_groups;
         for (uint64_t g = 0; g < m->num_groups; g++) {
-            uint32_t zero = words[g] >> (r % per_word * bits) & ((1u << bits) - 1);
+            uint32_t zero = quantized_code_at(buffer + g, m->num_groups, r, bits);
             m->zeros[r * m->num_groups + g] = (uint8_t)zero;
         }
     }
@@ -315,11 +329,12 @@ static enum status check_packed_shape(struct opening *o) {
 
 // compressed-tensors "pack-quantized": words of codes along the inputs, the first in the low bits.
 static enum status open_packed(struct opening *o) {
-    uint32_t bits = o->config->bits, per_word = 32 / bits;
+    uint32_t bits = o->config->bits;
     enum status status =
-        use(o, PART_WEIGHT_PACKED, DTYPE_I32, o->module->out, ceil_div(o->module->in, per_word));
+        use(o, PART_WEIGHT_PACKED, DTYPE_I32, o->module->out, ceil_div(o->module->in * bits, 32));
     if (status) return status;
-    set_codes(o, PART_WEIGHT_PACKED, bits == 4 ? CODE_UINT4 : CODE_UINT8);
+    set_codes(o, PART_WEIGHT_PACKED, code_of_bits(bits));
+    o->matrix.bits = bits;
     o->matrix.zero = (uint8_t)(1u << (bits - 1));
     use_input_parts(o);
     status = check_packed_shape(o);
@@ -406,7 +421,7 @@ static enum status open_mlx(struct opening *o) {
     if (!status) status = use_floats(o, PART_SCALES, m->rows, m->num_groups);
     if (!status) status = use_floats(o, PART_BIASES, m->rows, m->num_groups);
     if (status) return status;
-    set_codes(o, PART_WEIGHT, bits == 4 ? CODE_UINT4 : bits == 8 ? CODE_UINT8 : CODE_UINT);
+    set_codes(o, PART_WEIGHT, code_of_bits(bits));
     m->bits = bits;
     status = load_floats(o, PART_SCALES, &m->scales);
     return status ? status : load_floats(o, PART_BIASES, &m->biases);
@@ -457,23 +472,24 @@ static enum status open_bnb8(struct opening *o) {
 static enum status open_columns(struct opening *o) {
     const uint64_t in = o->module->in, out = o->module->out, groups = o->matrix.num_groups;
     bool is_gptq = o->config->method == QUANTIZED_GPTQ;
-    uint64_t per_word = 32 / o->config->bits;
-    if (in % per_word || out % per_word) {
+    const uint64_t bits = o->config->bits;
+    if (in * bits % 32 || out * bits % 32) {
         return err_set(o->err, ERR_UNSUPPORTED,
-                       "\"%.150s\" is [%llu][%llu], want multiples of %llu", o->module->name,
-                       (unsigned long long)out, (unsigned long long)in,
-                       (unsigned long long)per_word);
+                       "\"%.150s\" is [%llu][%llu], want whole words of codes of %llu bits",
+                       o->module->name, (unsigned long long)out, (unsigned long long)in,
+                       (unsigned long long)bits);
     }
-    enum status status = use(o, PART_QWEIGHT, DTYPE_I32, is_gptq ? in / per_word : in,
-                             is_gptq ? out : out / per_word);
+    enum status status = use(o, PART_QWEIGHT, DTYPE_I32, is_gptq ? in * bits / 32 : in,
+                             is_gptq ? out : out * bits / 32);
     bool has_zeros = o->module->parts[PART_QZEROS] || !is_gptq || !o->config->is_symmetric;
-    if (!status && has_zeros) status = use(o, PART_QZEROS, DTYPE_I32, groups, out / per_word);
+    if (!status && has_zeros) status = use(o, PART_QZEROS, DTYPE_I32, groups, out * bits / 32);
     if (!status) status = use_floats(o, PART_SCALES, groups, out);
     if (!status && o->module->parts[PART_G_IDX] && is_gptq) status = load_groups(o, PART_G_IDX);
     if (status) return status;
     o->matrix.name = o->module->parts[PART_QWEIGHT]->name;
     o->matrix.path = o->module->parts[PART_QWEIGHT]->path;
-    o->matrix.code = o->config->bits == 4 ? CODE_UINT4 : CODE_UINT8;
+    o->matrix.code = code_of_bits(o->config->bits);
+    o->matrix.bits = o->config->bits;
     float *by_group = NULL; // [groups][out]
     status = load_floats(o, PART_SCALES, &by_group);
     if (status) return status;

@@ -68,5 +68,8 @@ MUST_USE enum status quantized_columns_load(struct quantized_matrix *matrix,
                                             const struct quantized_module *module,
                                             const struct quantization_config *config,
                                             struct err *err);
+// Code `index` of those that follow each other in words, the first in the low bits; a code may be
+// in two. A word is at words[i * stride].
+uint32_t quantized_code_at(const uint32_t *words, uint64_t stride, uint64_t index, uint32_t bits);
 
 #endif
