@@ -15,7 +15,7 @@ enum { SPECIAL_MAX = 1 << 16 };
 #define UPPER "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]"
 #define LOWER "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]"
 #define ENDING "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-static const char pattern[] =
+const char tiktoken_pattern[] =
     "[\\p{Han}]+"
     "|[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+" ENDING "|[^\\r\\n\\p{L}\\p{N}]?[" UPPER
     "]+[" LOWER "]*" ENDING "|\\p{N}{1,3}"
@@ -123,7 +123,7 @@ static enum status write_all(struct rank_tokens *tokens, const json_t *decoder,
                                            .first_id = tokens->count,
                                            .filler_begin = "<|reserved_token_",
                                            .filler_end = "|>"};
-    if (!status) status = rank_tokens_write(tokens, 0, &special, pattern, -1, out, err);
+    if (!status) status = rank_tokens_write(tokens, 0, &special, tiktoken_pattern, -1, out, err);
     free(items);
     return status;
 }

@@ -37,6 +37,7 @@ MUST_USE enum status tekken_write_config(const struct form_source *source, struc
                                          struct err *err);
 MUST_USE enum status tiktoken_write_tokenizer(const struct form_source *source,
                                               struct json_out *out, struct err *err);
+extern const char tiktoken_pattern[]; // cuts words as Kimi K2 and Moonlight do
 MUST_USE enum status sentencepiece_write_tokenizer(const struct form_source *source,
                                                    struct json_out *out, struct err *err);
 MUST_USE enum status sentencepiece_write_config(const struct form_source *source,

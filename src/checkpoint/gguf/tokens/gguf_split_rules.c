@@ -4,6 +4,7 @@
 #include "base/compiler.h"
 #include "checkpoint/gguf/file/gguf_read.h"
 #include "checkpoint/gguf/tokens/gguf_tokens.h"
+#include "checkpoint/tokens/tokenizer_form.h"
 
 // clang-format off: an expression a line
 static const char *const llama3[] = {
@@ -47,6 +48,46 @@ static const char *const deepseek_coder[] = {
     "[\\r\\n]",    "\\s?\\p{L}+",
     "\\s?\\p{P}+", "[\xe4\xb8\x80-\xe9\xbe\xa5\xe0\xa0\x80-\xe4\xb8\x80\xea\xb0\x80-\xed\x9f\xbf]+",
     "\\p{N}",      NULL,
+};
+// Of DeepSeek-V2, DeepSeek-Coder-V2 and DeepSeek LLM: letters that have cases, and punctuation.
+static const char *const deepseek_llm[] = {
+    "[\\r\\n]",
+    "\\s?[A-Za-z\\u00b5\\u00c0-\\u00d6\\u00d8-\\u00f6\\u00f8-\\u01ba\\u01bc-\\u01bf"
+    "\\u01c4-\\u0293\\u0295-\\u02af\\u0370-\\u0373\\u0376\\u0377\\u037b-\\u037d\\u037f"
+    "\\u0386\\u0388-\\u038a\\u038c\\u038e-\\u03a1\\u03a3-\\u03f5\\u03f7-\\u0481"
+    "\\u048a-\\u052f\\u0531-\\u0556\\u10a0-\\u10c5\\u13a0-\\u13f5\\u13f8-\\u13fd"
+    "\\u1c90-\\u1cba\\u1cbd-\\u1cbf\\u1d00-\\u1d2b\\u1d6b-\\u1d77\\u1d79-\\u1d9a"
+    "\\u1e00-\\u1f15\\u1f18-\\u1f1d\\u1f20-\\u1f45\\u1f48-\\u1f4d\\u1f50-\\u1f57\\u1f59"
+    "\\u1f5b\\u1f5d\\u1f5f-\\u1f7d\\u1f80-\\u1fb4\\u1fb6-\\u1fbc\\u1fbe\\u1fc2-\\u1fc4"
+    "\\u1fc6-\\u1fcc\\u1fd0-\\u1fd3\\u1fd6-\\u1fdb\\u1fe0-\\u1fec\\u1ff2-\\u1ff4"
+    "\\u1ff6-\\u1ffc\\u2102\\u2107\\u210a-\\u2113\\u2115\\u2119-\\u211d\\u2124\\u2126"
+    "\\u2128\\u212a-\\u212d\\u212f-\\u2134\\u2139\\u213c-\\u213f\\u2145-\\u2149\\u214e"
+    "\\u2183\\u2184\\u2c00-\\u2c7b\\u2c7e-\\u2ce4\\u2ceb-\\u2cee\\u2cf2\\u2cf3"
+    "\\ua640-\\ua66d\\ua680-\\ua69b\\ua722-\\ua76f\\ua771-\\ua787\\ua78b-\\ua78e"
+    "\\uab70-\\uabbf\\ufb00-\\ufb06\\ufb13-\\ufb17\\uff21-\\uff3a\\uff41-\\uff5a"
+    "\\x{10400}-\\x{1044f}\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}"
+    "\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}]+",
+    "\\s?[!-/:-~\\uff01-\\uff0f\\uff1a-\\uff5e\\u2018-\\u201f\\u3000-\\u3002]+",
+    "\\s+$",
+    "[\\u4e00-\\u9fa5\\u0800-\\u4e00\\uac00-\\ud7ff]+",
+    "\\p{N}+",
+    NULL,
+};
+static const char *const kimi[] = {tiktoken_pattern, NULL};
+// Digits in threes from the right.
+static const char *const tiny_aya[] = {
+    "\\d{1,3}(?=(?:\\d{3})*\\b)",
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+(?i:'"
+    "s|'t|'re|'ve|'m|'ll|'d)?|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}"
+    "\\p{Lm}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}| "
+    "?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+    NULL,
+};
+static const char *const minicpm5[] = {
+    "\\p{N}{1,3}",
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+    "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+    NULL,
 };
 static const char *const deepseek_v3[] = {
     "\\p{N}{1,3}",
@@ -109,6 +150,7 @@ static const struct {
     {"qwen2", {qwen2, false, false}},
     {"deepseek-r1-qwen", {qwen2, false, false}},
     {"kormo", {qwen2, false, false}},
+    {"f2llmv2", {qwen2, false, false}},
     {"megrez", {qwen2, false, false}},
     {"stablelm2", {qwen2, false, false}},
     {"hunyuan", {qwen2, false, false}},
@@ -136,10 +178,14 @@ static const struct {
     {"mellum2", {digits, false, false}},
     {"falcon", {falcon, false, false}},
     {"default", {plain, false, false}},
+    {"deepseek-llm", {deepseek_llm, false, false}},
     {"deepseek-coder", {deepseek_coder, false, false}},
     {"deepseek-v3", {deepseek_v3, false, false}},
     {"hunyuan-dense", {deepseek_v3, false, false}},
     {"joyai-llm", {deepseek_v3, false, false}},
+    {"kimi-k2", {kimi, false, false}},
+    {"tiny_aya", {tiny_aya, false, false}},
+    {"minicpm5", {minicpm5, true, false}},
     {"tekken", {tekken, true, true}},
     {"gpt-4o", {gpt4o, false, false}},
     {"llama4", {gpt4o, false, false}},
