@@ -250,7 +250,9 @@ static enum status read_activation(struct model_config *config, const json_t *ro
     static const char *const keys[] = {"hidden_act", "hidden_activation"};
     const char *want = class_defaults_of(config->architecture).activation;
     bool is_silu = strcmp(want, "silu") == 0;
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+    // Gemma's classes read hidden_activation alone. Some folders have another value beside it.
+    bool is_gemma = strncmp(config->architecture, "Gemma", strlen("Gemma")) == 0;
+    for (size_t i = is_gemma && jread_get(root, keys[1]); i < ARRAY_LEN(keys); i++) {
         const char *name = want;
         enum status status = jread_string(root, keys[i], &name, what, err);
         if (status) return status;

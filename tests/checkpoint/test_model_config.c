@@ -78,6 +78,20 @@ static void test_values(void **state) {
     model_config_fini(&config);
 }
 
+// Gemma's classes leave hidden_act out where there is hidden_activation, and only there.
+static void test_activation_of_gemma(void **state) {
+    (void)state;
+    const struct field gemma2 = {"architectures", "[\"Gemma2ForCausalLM\"]"};
+    struct model_config config = PARSE_OK(gemma2, {"hidden_act", "\"gelu\""},
+                                          {"hidden_activation", "\"gelu_pytorch_tanh\""});
+    model_config_fini(&config);
+    const struct refusal cases[] = {
+        {{gemma2, {"hidden_act", "\"gelu\""}}, ERR_UNSUPPORTED, "hidden_act|gelu"},
+        {{gemma2, {"hidden_activation", "\"gelu\""}}, ERR_UNSUPPORTED, "hidden_activation|gelu"},
+    };
+    REFUSE_ALL(cases);
+}
+
 static void test_dtypes(void **state) {
     (void)state;
     static const struct {
@@ -510,6 +524,7 @@ int main(void) {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_null_is_absent),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_activation_of_gemma),
         cmocka_unit_test(test_dtypes),
         cmocka_unit_test(test_not_a_config),
         cmocka_unit_test(test_bad_architectures),
