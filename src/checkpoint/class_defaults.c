@@ -16,6 +16,10 @@
     "{\"rope_type\": \"llama3\", \"rope_theta\": 12000000, \"factor\": 8, "                        \
     "\"low_freq_factor\": 1, \"high_freq_factor\": 4, "                                            \
     "\"original_max_position_embeddings\": 8192}"
+#define CWM_ROPE                                                                                   \
+    "{\"rope_type\": \"llama3\", \"factor\": 16, \"low_freq_factor\": 1, \"high_freq_factor\": "   \
+    "4, "                                                                                          \
+    "\"original_max_position_embeddings\": 8192}"
 #define GEMMA4_ROPE                                                                                \
     "{\"sliding_attention\": {\"rope_theta\": 10000}, \"full_attention\": {\"rope_theta\": "       \
     "1000000, "                                                                                    \
@@ -42,6 +46,16 @@ static const struct class_defaults others[] = {
      .activation = "xielu",
      .rope = APERTUS_ROPE},
     {.architecture = "ArceeForCausalLM", .rms_norm_eps = 1e-5, .activation = "relu2"},
+    {.architecture = "CwmForCausalLM",
+     .rms_norm_eps = 1e-5,
+     .rope_theta = 1e6,
+     .head_dim = 128,
+     .rope = CWM_ROPE},
+    {.architecture = "GraniteSWAForCausalLM", .rms_norm_eps = 1e-5, .ties_embeddings = true},
+    {.architecture = "Jais2ForCausalLM",
+     .rms_norm_eps = 1e-5,
+     .eps_key = "layer_norm_eps",
+     .activation = "relu2"},
     {.architecture = "InternLM3ForCausalLM",
      .rms_norm_eps = 1e-5,
      .head_dim = 128,
@@ -132,6 +146,15 @@ static const struct class_defaults others[] = {
      .has_no_dense_layer = true},
     {.architecture = "HeliumForCausalLM", .rms_norm_eps = 1e-8, .rope_theta = 1e5, .head_dim = 128},
     {.architecture = "SmolLM3ForCausalLM", .rope_theta = 2e6, .ties_embeddings = true},
+    {.architecture = "GemmaForCausalLM",
+     .ties_embeddings = true,
+     .activation = "gelu_pytorch_tanh",
+     .activation_too = "gelu",
+     .head_dim = 256},
+    {.architecture = "VaultGemmaForCausalLM",
+     .ties_embeddings = true,
+     .activation = "gelu_pytorch_tanh",
+     .head_dim = 256},
     {.architecture = "Gemma2ForCausalLM",
      .ties_embeddings = true,
      .activation = "gelu_pytorch_tanh",
@@ -165,7 +188,10 @@ struct class_defaults class_defaults_of(const char *architecture) {
     if (found.rms_norm_eps == 0) found.rms_norm_eps = 1e-6;
     if (found.rope_theta == 0) found.rope_theta = 1e4;
     if (!found.eps_key) found.eps_key = "rms_norm_eps";
-    if (!found.activation) found.activation = "silu";
+    if (!found.activation) {
+        found.activation = "silu";
+        found.activation_too = "swish"; // the same function
+    }
     if (!found.mlp_key) found.mlp_key = "intermediate_size";
     return found;
 }

@@ -16,6 +16,7 @@ struct class_defaults {
     double local_theta; // of layers with a window; 0: they have the rope of all layers
     bool ties_embeddings;
     const char *activation; // the only one; NULL: silu
+    const char *activation_too; // another name that the class has for it; NULL: none
     // Other names of attention_bias and mlp_bias; NULL: the class has none.
     const char *attention_bias_key, *mlp_bias_key;
     uint32_t head_dim; // 0: hidden_size / num_attention_heads

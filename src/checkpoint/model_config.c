@@ -248,16 +248,15 @@ static enum status read_heads(struct model_config *config, const json_t *root, c
 static enum status read_activation(struct model_config *config, const json_t *root,
                                    const char *what, struct err *err) {
     static const char *const keys[] = {"hidden_act", "hidden_activation"};
-    const char *want = class_defaults_of(config->architecture).activation;
-    bool is_silu = strcmp(want, "silu") == 0;
+    const struct class_defaults defaults = class_defaults_of(config->architecture);
+    const char *want = defaults.activation, *too = defaults.activation_too;
     // Gemma's classes read hidden_activation alone. Some folders have another value beside it.
     bool is_gemma = strncmp(config->architecture, "Gemma", strlen("Gemma")) == 0;
     for (size_t i = is_gemma && jread_get(root, keys[1]); i < ARRAY_LEN(keys); i++) {
         const char *name = want;
         enum status status = jread_string(root, keys[i], &name, what, err);
         if (status) return status;
-        if (strcmp(name, want) == 0) continue;
-        if (is_silu && strcmp(name, "swish") == 0) continue; // the same function as silu
+        if (strcmp(name, want) == 0 || (too && strcmp(name, too) == 0)) continue;
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.40s\", only %s is supported", what,
                        keys[i], name, want);
     }

@@ -7,6 +7,7 @@
 #include "base/json/jread.h"
 #include "checkpoint/config_read.h"
 #include "checkpoint/mamba_config.h"
+#include "checkpoint/rope_config.h"
 
 enum { KEYS_MAX = 7 };
 
@@ -24,6 +25,8 @@ static const struct {
     {"FalconH1ForCausalLM", {"embedding_multiplier", "ssm_multipliers"}},
     {"Gemma2ForCausalLM",
      {"query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"}},
+    {"VaultGemmaForCausalLM",
+     {"query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"}},
     {"Gemma3ForCausalLM", {"query_pre_attn_scalar", "rope_local_base_freq"}},
     {"GptOssForCausalLM", {"swiglu_limit", "swiglu_alpha"}},
     {"Gemma4ForCausalLM",
@@ -40,6 +43,9 @@ static const struct {
     {"GraniteMoeHybridForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
       "position_embedding_type", "mamba_n_heads", "rope_interleave"}},
+    {"GraniteSWAForCausalLM",
+     {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
+      "layer_rope_theta"}},
     {"HunYuanDenseV1ForCausalLM", {"alpha"}},
     {"HyperCLOVAXForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
@@ -552,6 +558,9 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     if (!status && own_config_has(architecture, "no_rope_layers")) {
         status = read_no_rope(out, root, num_layers, what, err);
     }
+    if (!status && own_config_has(architecture, "layer_rope_theta")) {
+        status = rope_config_read_thetas(&out->layer_thetas, root, num_layers, what, err);
+    }
     if (!status && own_config_has(architecture, "linear_num_key_heads")) {
         status = read_delta(&out->delta, root, what, err);
         if (!status) status = read_is_linear(out, root, num_layers, what, err);
@@ -566,6 +575,7 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
 
 void own_config_fini(struct own_config *config) {
     free(config->has_no_rope);
+    free(config->layer_thetas);
     free(config->is_linear);
     free(config->blocks);
     *config = (struct own_config){0};

@@ -59,6 +59,7 @@ struct own_config {
     bool lacks_rope; // no layer has a rotary embedding
     bool has_interleaved_rope; // its pairs in a head are neighbours
     bool *has_no_rope; // [num_layers]; NULL: all layers have a rotary embedding
+    double *layer_thetas; // [num_layers] of rotary embeddings, 0: none; NULL: all have rope.theta
     struct delta_config delta; // all zero: the architecture has no such layers
     struct mamba_config mamba; // all zero: no layer has it
     bool lacks_mamba_norm; // there is no norm behind Mamba-2

@@ -373,3 +373,27 @@ enum status rope_config_read_local(struct rope_config *local, const json_t *root
     *local = (struct rope_config){.theta = theta_default, .partial = 1};
     return config_read_double(root, "rope_local_base_freq", 1, 1e12, &local->theta, what, err);
 }
+
+enum status rope_config_read_thetas(double **out, const json_t *root, uint32_t num_layers,
+                                    const char *what, struct err *err) {
+    static const char key[] = "layer_rope_theta";
+    const json_t *list = jread_get(root, key);
+    if (!list) return OK;
+    if (!json_is_array(list) || json_array_size(list) != num_layers) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"%s\" is %s of %zu, want a list of numbers for each of the %u layers",
+                       what, key, jread_type_name(list), json_array_size(list), num_layers);
+    }
+    *out = calloc(num_layers, sizeof **out);
+    if (!*out) return err_nomem(err, key);
+    for (uint32_t i = 0; i < num_layers; i++) {
+        const json_t *item = json_array_get(list, i);
+        double theta = json_number_value(item);
+        if (!json_is_number(item) || !(theta == 0 || (theta >= 1 && theta <= 1e12))) {
+            return err_set(err, ERR_FORMAT, "%s: \"%s\" has %s at %u, want 0, or 1 to 1e12", what,
+                           key, json_is_number(item) ? "another number" : jread_type_name(item), i);
+        }
+        (*out)[i] = theta;
+    }
+    return OK;
+}

@@ -24,4 +24,9 @@ MUST_USE enum status rope_config_read_local(struct rope_config *local, const jso
                                             uint32_t max_position_embeddings, double theta_default,
                                             const char *what, struct err *err);
 
+// Granite's layer_rope_theta: *out is a theta for each layer, 0: it has no rotary embedding; for
+// the caller to free, also after an error. Without the key NULL.
+MUST_USE enum status rope_config_read_thetas(double **out, const json_t *root, uint32_t num_layers,
+                                             const char *what, struct err *err);
+
 #endif

@@ -24,6 +24,7 @@ struct window_rule {
     // Default of sliding_window_pattern: each such layer has none; 0: all have one.
     uint32_t pattern;
     bool last_is_full; // the last layer has none, whatever the configuration says
+    bool first_is_full; // of layers in the number of the pattern the first has none, not the last
 };
 
 // Qwen's configurations give a window that is off by default, SmolLM3's too. Mistral's have only
@@ -35,12 +36,16 @@ static const struct window_rule rules[] = {
     {"Qwen3MoeForCausalLM", 4096, false, LIMIT_IGNORED, 0, 0, false},
     {"Cohere2ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false},
     {"Dots1ForCausalLM", 4096, true, LIMIT_IS_FIRST, 62, 0, false},
+    {"CwmForCausalLM", 8192, true, LIMIT_IGNORED, 0, 4, .first_is_full = true},
+    {"GraniteSWAForCausalLM", 128, true, LIMIT_IGNORED, 0, 4, .first_is_full = true},
     {"MistralForCausalLM", 4096, true, LIMIT_IGNORED, 0, 0, false},
+    {"MinistralForCausalLM", 4096, true, LIMIT_IGNORED, 0, 0, false},
     {"Ministral3ForCausalLM", 0, true, LIMIT_IGNORED, 0, 0, false},
     {"Olmo3ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false},
     {"Exaone4ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false},
     {"ExaoneMoeForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false},
     {"Gemma2ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 2, false},
+    {"VaultGemmaForCausalLM", 4096, true, LIMIT_IGNORED, 0, 2, false},
     {"Gemma3ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 6, false},
     {"Gemma4ForCausalLM", 512, true, LIMIT_IGNORED, 0, 6, true},
     {"GptOssForCausalLM", 128, true, LIMIT_IGNORED, 0, 2, false},
@@ -51,7 +56,9 @@ static const struct window_rule rules[] = {
 // In transformers these have no windows, whatever their configuration says.
 static const char *const without_windows[] = {"ApertusForCausalLM",
                                               "ArceeForCausalLM",
+                                              "GemmaForCausalLM",
                                               "InternLM3ForCausalLM",
+                                              "Jais2ForCausalLM",
                                               "Lfm2ForCausalLM",
                                               "Lfm2MoeForCausalLM",
                                               "NemotronForCausalLM",
@@ -199,7 +206,8 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
         if (!types && has_no_rope) {
             config->is_sliding[i] = has_no_rope[i];
         } else if (!types) {
-            config->is_sliding[i] = i >= first && i < end && (!pattern || (i + 1) % pattern);
+            uint32_t number = rule->first_is_full ? i : i + 1;
+            config->is_sliding[i] = i >= first && i < end && (!pattern || number % pattern);
         }
         if (rule->last_is_full && i + 1 == config->num_layers) config->is_sliding[i] = false;
         has_window |= config->is_sliding[i];

@@ -327,6 +327,11 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
 
 enum status layer_table_check(const struct layer_table *table, struct err *err) {
     struct kv_shape shapes[KV_SHAPES_MAX];
+    if (table->num_ropes > ROPE_TABLES_MAX) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: rotary embeddings of more than %d kinds are not supported",
+                       table->family, ROPE_TABLES_MAX);
+    }
     if (find_kv_shapes(table, 1, shapes) > KV_SHAPES_MAX) {
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: the model has keys and values of more than %d shapes, which is not "

@@ -399,6 +399,12 @@ static void test_both_forms_of_every_family(void **state) {
         {"glm", "GlmForCausalLM", ROPE_DEFAULT, 1e4},
         {"glm4", "Glm4ForCausalLM", ROPE_DEFAULT, 1e4},
         {"minimax-m2", "MiniMaxM2ForCausalLM", ROPE_DEFAULT, 5e6},
+        {"cwm", "CwmForCausalLM", ROPE_LLAMA3, 1e6},
+        {"gemma", "GemmaForCausalLM", ROPE_DEFAULT, 1e4},
+        {"granite-swa", "GraniteSWAForCausalLM", ROPE_DEFAULT, 1e4},
+        {"jais2", "Jais2ForCausalLM", ROPE_DEFAULT, 1e4},
+        {"ministral", "MinistralForCausalLM", ROPE_DEFAULT, 1e4},
+        {"vaultgemma", "VaultGemmaForCausalLM", ROPE_DEFAULT, 1e4},
         {"gemma2", "Gemma2ForCausalLM", ROPE_DEFAULT, 1e4},
         {"seed-oss", "SeedOssForCausalLM", ROPE_DEFAULT, 1e4},
         {"exaone4", "Exaone4ForCausalLM", ROPE_DEFAULT, 1e4},
@@ -519,6 +525,16 @@ static void test_generation_file_that_cannot_be_read(void **state) {
     temp_folder_remove(&folder);
 }
 
+// Gemma's first files call the function gelu, and mean its tanh form.
+static void test_gemmas_old_name_of_its_activation(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK({"architectures", "[\"GemmaForCausalLM\"]"}, {"hidden_act", "\"gelu\""},
+                 {"hidden_activation", "null"});
+    assert_true(config.tie_word_embeddings);
+    model_config_fini(&config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
@@ -537,6 +553,7 @@ int main(void) {
         cmocka_unit_test(test_load_bundled_model),
         cmocka_unit_test(test_load_faults),
         cmocka_unit_test(test_generation_file_that_cannot_be_read),
+        cmocka_unit_test(test_gemmas_old_name_of_its_activation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

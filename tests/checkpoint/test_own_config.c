@@ -125,6 +125,19 @@ static void test_what_new_classes_may_not_have(void **state) {
         {{{"architectures", "[\"BambaForCausalLM\"]"}, {"partial_rotary_factor", "0.25"}},
          ERR_UNSUPPORTED,
          "partial_rotary_factor|0.25|0.5"},
+        {{{"architectures", "[\"GraniteSWAForCausalLM\"]"}, {"layer_rope_theta", "[1e4]"}},
+         ERR_FORMAT,
+         "layer_rope_theta|of 1, want|3 layers"},
+        {{{"architectures", "[\"GraniteSWAForCausalLM\"]"},
+          {"layer_rope_theta", "[1e4, 0, \"x\"]"}},
+         ERR_FORMAT,
+         "layer_rope_theta|a string at 2"},
+        {{{"architectures", "[\"GraniteSWAForCausalLM\"]"}, {"layer_rope_theta", "[1e4, 0.5, 0]"}},
+         ERR_FORMAT,
+         "layer_rope_theta|another number at 1"},
+        {{{"architectures", "[\"GemmaForCausalLM\"]"}, {"hidden_act", "\"silu\""}},
+         ERR_UNSUPPORTED,
+         "hidden_act|silu|gelu_pytorch_tanh"},
     };
     REFUSE_ALL(cases);
 }

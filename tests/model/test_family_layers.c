@@ -113,12 +113,35 @@ static void test_layers_of_llama4(void **state) {
     layer_table_fini(&table);
 }
 
+// Layers with the same theta share a table; a theta of 0 means no rotary embedding.
+static void test_thetas_of_layers(void **state) {
+    (void)state;
+    const struct field architecture = {"architectures", "[\"GraniteSWAForCausalLM\"]"};
+    const struct field changes[CHANGES_MAX] = {
+        architecture, {"num_hidden_layers", "4"}, {"layer_rope_theta", "[500, 0, 1e6, 500]"}};
+    struct layer_table table = resolve(changes);
+    assert_int_equal(table.num_ropes, 2);
+    assert_true(layer_table_rope(&table, 0)->theta == 500);
+    assert_null(layer_table_rope(&table, 1));
+    assert_true(layer_table_rope(&table, 2)->theta == 1e6);
+    assert_ptr_equal(layer_table_rope(&table, 3), layer_table_rope(&table, 0));
+    layer_table_fini(&table);
+    const struct field many[CHANGES_MAX] = {
+        architecture, {"num_hidden_layers", "5"}, {"layer_rope_theta", "[1, 2, 3, 4, 5]"}};
+    struct model_config config = parse_ok(many);
+    struct err err = {0};
+    assert_int_equal(family_resolve(&table, &config, &err), ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "more than 4 kinds"));
+    model_config_fini(&config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_biases_by_other_keys),
         cmocka_unit_test(test_mlps_without_a_gate),
         cmocka_unit_test(test_parallel_layers_of_command_a),
         cmocka_unit_test(test_layers_of_llama4),
+        cmocka_unit_test(test_thetas_of_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,40 +103,19 @@ static void check_on_every_isa(const char *family) {
     check_family(family, "auto", "int4", "auto", int4_bound);
 }
 
-static void test_qwen3(void **state) {
-    (void)state;
-    check_on_every_isa("qwen3");
+static void test_on_every_isa(void **state) {
+    check_on_every_isa(*state);
 }
 
-static void test_qwen3_tied_with_biases(void **state) {
-    (void)state;
-    check_on_every_isa("qwen3-tied-bias");
+static void test_unrounded(void **state) {
+    check_unrounded(*state);
 }
 
-static void test_qwen3_yarn(void **state) {
-    (void)state;
-    check_on_every_isa("qwen3-yarn");
-}
-
-static void test_qwen2(void **state) {
-    (void)state;
-    check_on_every_isa("qwen2");
-}
-
-static void test_llama3_rope(void **state) {
-    (void)state;
-    check_on_every_isa("llama3-rope");
-}
-
-static void test_llama_without_grouped_queries(void **state) {
-    (void)state;
-    check_on_every_isa("llama-mha");
-}
-
-static void test_mistral(void **state) {
-    (void)state;
-    check_on_every_isa("mistral");
-}
+// A test that has the family's name.
+#define ON_EVERY_ISA(family)                                                                       \
+    { family, test_on_every_isa, NULL, NULL, (void *)(uintptr_t)(family) }
+#define UNROUNDED(family)                                                                          \
+    { family, test_unrounded, NULL, NULL, (void *)(uintptr_t)(family) }
 
 // MLX's codes of 2 to 8 bits, with other sizes for some modules; the embedding is lm_head too.
 static void test_mlx(void **state) {
@@ -149,89 +128,9 @@ static void test_mlx_experts(void **state) {
     check_by_floats("mlx-qwen3-moe", true);
 }
 
-static void test_qwen3_moe(void **state) {
-    (void)state;
-    check_unrounded("qwen3-moe");
-}
-
-static void test_qwen3_moe_with_dense_layers(void **state) {
-    (void)state;
-    check_unrounded("qwen3-moe-mixed");
-}
-
-static void test_mistral_with_a_window(void **state) {
-    (void)state;
-    check_on_every_isa("mistral-window");
-}
-
-static void test_qwen2_with_windows_in_some_layers(void **state) {
-    (void)state;
-    check_on_every_isa("qwen2-window");
-}
-
-static void test_llama_with_biases(void **state) {
-    (void)state;
-    check_on_every_isa("llama-bias");
-}
-
-static void test_mixtral(void **state) {
-    (void)state;
-    check_unrounded("mixtral");
-}
-
 static void test_gpt_oss_in_mxfp4(void **state) {
     (void)state;
     check_by_floats("gpt-oss", true);
-}
-
-static void test_gpt_oss(void **state) {
-    (void)state;
-    check_unrounded("gpt-oss-bf16");
-}
-
-static void test_text_of_qwen3_vl(void **state) {
-    (void)state;
-    check_on_every_isa("qwen3-vl");
-}
-
-static void test_text_of_mistral3(void **state) {
-    (void)state;
-    check_on_every_isa("mistral3");
-}
-
-static void test_smollm3(void **state) {
-    (void)state;
-    check_on_every_isa("smollm3");
-}
-
-static void test_granite(void **state) {
-    (void)state;
-    check_on_every_isa("granite");
-}
-
-static void test_olmo2(void **state) {
-    (void)state;
-    check_on_every_isa("olmo2");
-}
-
-static void test_olmo3(void **state) {
-    (void)state;
-    check_on_every_isa("olmo3");
-}
-
-static void test_minimax_m2(void **state) {
-    (void)state;
-    check_unrounded("minimax-m2");
-}
-
-static void test_glm4_moe(void **state) {
-    (void)state;
-    check_unrounded("glm4-moe");
-}
-
-static void test_apertus(void **state) {
-    (void)state;
-    check_on_every_isa("apertus");
 }
 
 // Its constants are checked where a checkpoint has them.
@@ -242,16 +141,6 @@ static void test_apertus_of_dummy_weights(void **state) {
     struct mini_engine engine;
     mini_open(&engine, &options);
     mini_close(&engine);
-}
-
-static void test_arcee(void **state) {
-    (void)state;
-    check_on_every_isa("arcee");
-}
-
-static void test_internlm3(void **state) {
-    (void)state;
-    check_unrounded("internlm3");
 }
 
 static void test_bamba(void **state) {
@@ -266,334 +155,102 @@ static void test_falcon_h1(void **state) {
     check_on_every_isa("falcon-h1");
 }
 
-static void test_falcon_h1_with_a_norm(void **state) {
-    (void)state;
-    check_unrounded("falcon-h1-norm");
-}
-
-static void test_granite4_h(void **state) {
-    (void)state;
-    check_on_every_isa("granite4-h");
-}
-
-static void test_granite4_h_moe(void **state) {
-    (void)state;
-    check_unrounded("granite4-h-moe");
-}
-
-static void test_nemotron_h(void **state) {
-    (void)state;
-    check_on_every_isa("nemotron-h");
-}
-
-static void test_nemotron_h_moe(void **state) {
-    (void)state;
-    check_unrounded("nemotron-h-moe");
-}
-
-static void test_lfm2(void **state) {
-    (void)state;
-    check_on_every_isa("lfm2");
-}
-
-static void test_lfm2_moe(void **state) {
-    (void)state;
-    check_unrounded("lfm2-moe");
-}
-
-static void test_llama4(void **state) {
-    (void)state;
-    check_unrounded("llama4");
-}
-
-static void test_phi(void **state) {
-    (void)state;
-    check_on_every_isa("phi");
-}
-
-static void test_exaone_moe(void **state) {
-    (void)state;
-    check_unrounded("exaone-moe");
-}
-
-static void test_nemotron(void **state) {
-    (void)state;
-    check_on_every_isa("nemotron");
-}
-
-static void test_stablelm(void **state) {
-    (void)state;
-    check_on_every_isa("stablelm");
-}
-
-static void test_stablelm_parallel(void **state) {
-    (void)state;
-    check_on_every_isa("stablelm-parallel");
-}
-
-static void test_starcoder2(void **state) {
-    (void)state;
-    check_on_every_isa("starcoder2");
-}
-
-static void test_cohere(void **state) {
-    (void)state;
-    check_on_every_isa("cohere");
-}
-
-static void test_cohere_with_norms_of_heads(void **state) {
-    (void)state;
-    check_on_every_isa("cohere-plus");
-}
-
-static void test_stablelm_with_norms_of_heads(void **state) {
-    (void)state;
-    check_on_every_isa("stablelm-norms");
-}
-
-static void test_cohere2(void **state) {
-    (void)state;
-    check_on_every_isa("cohere2");
-}
-
-static void test_ernie4_5(void **state) {
-    (void)state;
-    check_unrounded("ernie4-5");
-}
-
-static void test_ernie4_5_with_experts(void **state) {
-    (void)state;
-    check_unrounded("ernie4-5-moe");
-}
-
-static void test_olmoe(void **state) {
-    (void)state;
-    check_unrounded("olmoe");
-}
-
-static void test_deepseek_v2(void **state) {
-    (void)state;
-    check_unrounded("deepseek-v2");
-}
-
-static void test_deepseek_v3(void **state) {
-    (void)state;
-    check_unrounded("deepseek-v3");
-}
-
 static void test_glm4_moe_lite(void **state) {
     (void)state;
     if (mini_options("").tensor_parallel_size > 2) skip(); // it has 2 heads
     check_unrounded("glm4-moe-lite");
 }
 
-static void test_dots1(void **state) {
-    (void)state;
-    check_unrounded("dots1");
-}
-
-static void test_granite_with_experts(void **state) {
-    (void)state;
-    check_unrounded("granite-moe");
-}
-
-static void test_hunyuan(void **state) {
-    (void)state;
-    check_unrounded("hunyuan");
-}
-
-static void test_hunyuan_with_experts(void **state) {
-    (void)state;
-    check_unrounded("hunyuan-moe");
-}
-
-static void test_solar_open(void **state) {
-    (void)state;
-    check_unrounded("solar-open");
-}
-
-static void test_helium(void **state) {
-    (void)state;
-    check_unrounded("helium");
-}
-
-static void test_hyperclovax(void **state) {
-    (void)state;
-    check_unrounded("hyperclovax");
-}
-
-static void test_glm(void **state) {
-    (void)state;
-    check_unrounded("glm");
-}
-
-static void test_glm4(void **state) {
-    (void)state;
-    check_unrounded("glm4");
-}
-
-static void test_gemma4(void **state) {
-    (void)state;
-    check_unrounded("gemma4");
-}
-
-static void test_gemma4_with_experts(void **state) {
-    (void)state;
-    check_unrounded("gemma4-moe");
-}
-
-static void test_gemma4_with_inputs_of_layers(void **state) {
-    (void)state;
-    check_unrounded("gemma4-e2b");
-}
-
-static void test_granite4(void **state) {
-    (void)state;
-    check_on_every_isa("granite4");
-}
-
-static void test_ministral3_in_fp8(void **state) {
-    (void)state;
-    check_unrounded("ministral3");
-}
-
-static void test_gemma2(void **state) {
-    (void)state;
-    check_unrounded("gemma2");
-}
-
-static void test_seed_oss(void **state) {
-    (void)state;
-    check_unrounded("seed-oss");
-}
-
-static void test_exaone4(void **state) {
-    (void)state;
-    check_unrounded("exaone4");
-}
-
-static void test_qwen2_moe(void **state) {
-    (void)state;
-    check_unrounded("qwen2-moe");
-}
-
-static void test_gemma3(void **state) {
-    (void)state;
-    check_on_every_isa("gemma3");
-}
-
-static void test_phi3(void **state) {
-    (void)state;
-    check_on_every_isa("phi3");
-}
-
-static void test_phi3_with_short_factors(void **state) {
-    (void)state;
-    check_on_every_isa("phi3-short");
-}
-
-static void test_phi3_with_long_factors(void **state) {
-    (void)state;
-    check_on_every_isa("phi3-long");
-}
-
-static void test_qwen3_next(void **state) {
-    (void)state;
-    check_unrounded("qwen3-next");
-}
-
-static void test_qwen3_5(void **state) {
-    (void)state;
-    check_on_every_isa("qwen3-5");
-}
-
-static void test_qwen3_5_with_experts(void **state) {
-    (void)state;
-    check_unrounded("qwen3-5-moe");
-}
-
-int main(void) {
+// TEST_FAMILIES [FILTER]: only these tests, as cmocka_set_test_filter has it.
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mlx),
         cmocka_unit_test(test_mlx_experts),
-        cmocka_unit_test(test_apertus),
+        ON_EVERY_ISA("apertus"),
         cmocka_unit_test(test_apertus_of_dummy_weights),
-        cmocka_unit_test(test_arcee),
-        cmocka_unit_test(test_internlm3),
+        ON_EVERY_ISA("arcee"),
+        UNROUNDED("internlm3"),
         cmocka_unit_test(test_bamba),
         cmocka_unit_test(test_falcon_h1),
-        cmocka_unit_test(test_falcon_h1_with_a_norm),
-        cmocka_unit_test(test_granite4_h),
-        cmocka_unit_test(test_granite4_h_moe),
-        cmocka_unit_test(test_nemotron_h),
-        cmocka_unit_test(test_nemotron_h_moe),
-        cmocka_unit_test(test_lfm2),
-        cmocka_unit_test(test_lfm2_moe),
-        cmocka_unit_test(test_llama4),
-        cmocka_unit_test(test_phi),
-        cmocka_unit_test(test_exaone_moe),
-        cmocka_unit_test(test_nemotron),
-        cmocka_unit_test(test_stablelm),
-        cmocka_unit_test(test_stablelm_parallel),
-        cmocka_unit_test(test_starcoder2),
-        cmocka_unit_test(test_cohere),
-        cmocka_unit_test(test_cohere_with_norms_of_heads),
-        cmocka_unit_test(test_stablelm_with_norms_of_heads),
-        cmocka_unit_test(test_cohere2),
-        cmocka_unit_test(test_ernie4_5),
-        cmocka_unit_test(test_ernie4_5_with_experts),
-        cmocka_unit_test(test_olmoe),
-        cmocka_unit_test(test_deepseek_v2),
-        cmocka_unit_test(test_deepseek_v3),
+        UNROUNDED("falcon-h1-norm"),
+        ON_EVERY_ISA("granite4-h"),
+        UNROUNDED("granite4-h-moe"),
+        ON_EVERY_ISA("nemotron-h"),
+        UNROUNDED("nemotron-h-moe"),
+        ON_EVERY_ISA("lfm2"),
+        UNROUNDED("lfm2-moe"),
+        UNROUNDED("llama4"),
+        ON_EVERY_ISA("phi"),
+        UNROUNDED("exaone-moe"),
+        ON_EVERY_ISA("nemotron"),
+        ON_EVERY_ISA("stablelm"),
+        ON_EVERY_ISA("stablelm-parallel"),
+        ON_EVERY_ISA("starcoder2"),
+        ON_EVERY_ISA("cohere"),
+        ON_EVERY_ISA("cohere-plus"),
+        ON_EVERY_ISA("stablelm-norms"),
+        ON_EVERY_ISA("cohere2"),
+        UNROUNDED("ernie4-5"),
+        UNROUNDED("ernie4-5-moe"),
+        UNROUNDED("olmoe"),
+        UNROUNDED("deepseek-v2"),
+        UNROUNDED("deepseek-v3"),
         cmocka_unit_test(test_glm4_moe_lite),
-        cmocka_unit_test(test_dots1),
-        cmocka_unit_test(test_granite_with_experts),
-        cmocka_unit_test(test_hunyuan),
-        cmocka_unit_test(test_hunyuan_with_experts),
-        cmocka_unit_test(test_solar_open),
-        cmocka_unit_test(test_helium),
-        cmocka_unit_test(test_hyperclovax),
-        cmocka_unit_test(test_glm),
-        cmocka_unit_test(test_glm4),
-        cmocka_unit_test(test_glm4_moe),
-        cmocka_unit_test(test_minimax_m2),
-        cmocka_unit_test(test_ministral3_in_fp8),
-        cmocka_unit_test(test_gemma2),
-        cmocka_unit_test(test_seed_oss),
-        cmocka_unit_test(test_exaone4),
-        cmocka_unit_test(test_qwen2_moe),
-        cmocka_unit_test(test_granite4),
-        cmocka_unit_test(test_gemma4),
-        cmocka_unit_test(test_gemma4_with_inputs_of_layers),
-        cmocka_unit_test(test_gemma4_with_experts),
-        cmocka_unit_test(test_qwen3_next),
-        cmocka_unit_test(test_qwen3_5),
-        cmocka_unit_test(test_qwen3_5_with_experts),
-        cmocka_unit_test(test_smollm3),
-        cmocka_unit_test(test_granite),
-        cmocka_unit_test(test_olmo2),
-        cmocka_unit_test(test_olmo3),
-        cmocka_unit_test(test_gemma3),
-        cmocka_unit_test(test_phi3),
-        cmocka_unit_test(test_phi3_with_short_factors),
-        cmocka_unit_test(test_phi3_with_long_factors),
+        UNROUNDED("dots1"),
+        UNROUNDED("granite-moe"),
+        UNROUNDED("hunyuan"),
+        UNROUNDED("hunyuan-moe"),
+        UNROUNDED("solar-open"),
+        UNROUNDED("helium"),
+        UNROUNDED("hyperclovax"),
+        UNROUNDED("glm"),
+        UNROUNDED("glm4"),
+        UNROUNDED("glm4-moe"),
+        UNROUNDED("minimax-m2"),
+        UNROUNDED("ministral3"),
+        ON_EVERY_ISA("cwm"),
+        ON_EVERY_ISA("gemma"),
+        ON_EVERY_ISA("granite-swa"),
+        ON_EVERY_ISA("jais2"),
+        UNROUNDED("ministral"),
+        UNROUNDED("vaultgemma"),
+        UNROUNDED("gemma2"),
+        UNROUNDED("seed-oss"),
+        UNROUNDED("exaone4"),
+        UNROUNDED("qwen2-moe"),
+        ON_EVERY_ISA("granite4"),
+        UNROUNDED("gemma4"),
+        UNROUNDED("gemma4-e2b"),
+        UNROUNDED("gemma4-moe"),
+        UNROUNDED("qwen3-next"),
+        ON_EVERY_ISA("qwen3-5"),
+        UNROUNDED("qwen3-5-moe"),
+        ON_EVERY_ISA("smollm3"),
+        ON_EVERY_ISA("granite"),
+        ON_EVERY_ISA("olmo2"),
+        ON_EVERY_ISA("olmo3"),
+        ON_EVERY_ISA("gemma3"),
+        ON_EVERY_ISA("phi3"),
+        ON_EVERY_ISA("phi3-short"),
+        ON_EVERY_ISA("phi3-long"),
         cmocka_unit_test(test_gpt_oss_in_mxfp4),
-        cmocka_unit_test(test_gpt_oss),
-        cmocka_unit_test(test_text_of_qwen3_vl),
-        cmocka_unit_test(test_text_of_mistral3),
-        cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_qwen3_tied_with_biases),
-        cmocka_unit_test(test_qwen3_yarn),
-        cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_llama3_rope),
-        cmocka_unit_test(test_llama_without_grouped_queries),
-        cmocka_unit_test(test_mistral),
-        cmocka_unit_test(test_mixtral),
-        cmocka_unit_test(test_qwen3_moe),
-        cmocka_unit_test(test_qwen3_moe_with_dense_layers),
-        cmocka_unit_test(test_llama_with_biases),
-        cmocka_unit_test(test_mistral_with_a_window),
-        cmocka_unit_test(test_qwen2_with_windows_in_some_layers),
+        UNROUNDED("gpt-oss-bf16"),
+        ON_EVERY_ISA("qwen3-vl"),
+        ON_EVERY_ISA("mistral3"),
+        ON_EVERY_ISA("qwen3"),
+        ON_EVERY_ISA("qwen3-tied-bias"),
+        ON_EVERY_ISA("qwen3-yarn"),
+        ON_EVERY_ISA("qwen2"),
+        ON_EVERY_ISA("llama3-rope"),
+        ON_EVERY_ISA("llama-mha"),
+        ON_EVERY_ISA("mistral"),
+        UNROUNDED("mixtral"),
+        UNROUNDED("qwen3-moe"),
+        UNROUNDED("qwen3-moe-mixed"),
+        ON_EVERY_ISA("llama-bias"),
+        ON_EVERY_ISA("mistral-window"),
+        ON_EVERY_ISA("qwen2-window"),
     };
+    if (argc == 2) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

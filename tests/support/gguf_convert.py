@@ -125,7 +125,7 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "MiniMaxM2ForCausalLM": "minimax-m2", "Ministral3ForCausalLM": "mistral3",
                  "GptOssForCausalLM": "gpt-oss", "Qwen3_5ForConditionalGeneration": "qwen35",
                  "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3NextForCausalLM": "qwen3next",
-                 "Gemma4ForCausalLM": "gemma4", "Gemma2ForCausalLM": "gemma2",
+                 "Gemma4ForCausalLM": "gemma4", "GemmaForCausalLM": "gemma", "Gemma2ForCausalLM": "gemma2",
                  "Glm4ForCausalLM": "glm4", "HunYuanDenseV1ForCausalLM": "hunyuan-dense",
                  "HunYuanMoEV1ForCausalLM": "hunyuan-moe", "GraniteMoeForCausalLM": "granitemoe",
                  "GraniteMoeHybridForCausalLM": "granitehybrid", "NemotronHForCausalLM": "nemotron_h",
@@ -765,7 +765,7 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
         if name.endswith("A_log"):
             data = array.array("f", [-math.exp(value) for value in array.array("f", data)]).tobytes()
         is_norm = name.endswith("norm.weight") and "linear_attn." not in name
-        if is_norm and arch in ("gemma2", "gemma3", "nemotron", *DELTA):
+        if is_norm and arch in ("gemma", "gemma2", "gemma3", "nemotron", *DELTA):
             data = array.array("f", [value + 1 for value in array.array("f", data)]).tobytes()
         made.append((tensor_name(name, arch), number, mamba_shape(name, shape, config), data))
         is_tied = name == "model.embed_tokens.weight" and config["tie_word_embeddings"]

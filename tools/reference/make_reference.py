@@ -393,6 +393,19 @@ def tiny_families(t):
             **nemotron_h, layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
             n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=40, n_group=2,
             topk_group=1, moe_shared_expert_intermediate_size=56, routed_scaling_factor=2.5)),
+        "cwm": (t.CwmForCausalLM, t.CwmConfig(
+            **{**small_tiny, "num_hidden_layers": 2}, head_dim=32, sliding_window=48, layer_types=None)),
+        "gemma": (t.GemmaForCausalLM, t.GemmaConfig(
+            **{**small_tiny, "num_key_value_heads": 1}, head_dim=32)),
+        "granite-swa": (t.GraniteSWAForCausalLM, t.GraniteSWAConfig(
+            **{**small_tiny, "num_hidden_layers": 4}, head_dim=32, sliding_window=48, embedding_multiplier=12.0,
+            residual_multiplier=0.22, attention_multiplier=0.1, logits_scaling=8.0, layer_rope_theta=[1e4, 500.0, 0, 1e4])),
+        "jais2": (t.Jais2ForCausalLM, t.Jais2Config(**small_tiny, head_dim=32, layer_norm_eps=0.04)),
+        "ministral": (t.MinistralForCausalLM, t.MinistralConfig(
+            **{**small_tiny, "num_hidden_layers": 2}, head_dim=32, sliding_window=48)),
+        "vaultgemma": (t.VaultGemmaForCausalLM, t.VaultGemmaConfig(
+            **{**small_tiny, "num_hidden_layers": 2}, head_dim=32, sliding_window=48, query_pre_attn_scalar=20,
+            attn_logit_softcapping=0.5, final_logit_softcapping=4.0)),
         "gemma2": (t.Gemma2ForCausalLM, t.Gemma2Config(
             **tiny, head_dim=32, sliding_window=48, query_pre_attn_scalar=20,
             attn_logit_softcapping=0.5, final_logit_softcapping=4.0)),

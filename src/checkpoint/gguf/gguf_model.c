@@ -18,6 +18,7 @@ static const struct gguf_model models[] = {
      .gate = "w1",
      .up = "w3",
      .down = "w2"},
+    {.name = "gemma", .architecture = "GemmaForCausalLM", .has_norms_plus_one = true},
     {.name = "gemma2",
      .architecture = "Gemma2ForCausalLM",
      .has_norms_plus_one = true,

@@ -1,9 +1,10 @@
 /* Granite 3 and 4: Llama's layers with four factors, of the embeddings, the scores, what is added
  * to the residual, and the logits. Two small models of Granite 3 have experts. Granite 4 may have
  * Mamba-2 in most layers, and experts beside an MLP that all tokens go to; models without experts
- * have that MLP alone. HyperCLOVA X has Granite's factors, but multiplies the logits where Granite
+ * have that MLP alone. Granite SWA has attention sinks, a window in three of four layers, and may
+ * have a theta for each layer. HyperCLOVA X has Granite's factors, but multiplies the logits where Granite
  * divides them, and has norms behind attention and MLP too. Source: the published config.json files
- * and transformers' Granite, GraniteMoe, GraniteMoeHybrid and HyperCLOVAX. */
+ * and transformers' Granite, GraniteMoe, GraniteMoeHybrid, GraniteSWA and HyperCLOVAX. */
 #include <math.h>
 
 #include "model/family.h"
@@ -46,6 +47,29 @@ static void change(struct layer_table *table, const struct model_config *config)
             own->attention_multiplier > 0 ? own->attention_multiplier : 1;
         table->layers[i].residual_scale = table->layers[i].mlp_scale = own->residual_multiplier;
     }
+}
+
+// Layers with the same theta have one table. num_ropes counts also those that have no place.
+static void set_thetas(struct layer_table *table, const double *thetas) {
+    const struct rope_config rope = table->ropes[0];
+    table->num_ropes = 0;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        uint32_t k = 0;
+        table->layers[i].rope = ROPE_NONE;
+        if (thetas[i] == 0) continue;
+        while (k < table->num_ropes && table->ropes[k].theta != thetas[i]) k++;
+        table->layers[i].rope = k;
+        if (k < table->num_ropes) continue;
+        if (++table->num_ropes > ROPE_TABLES_MAX) return;
+        table->ropes[k] = rope;
+        table->ropes[k].theta = thetas[i];
+    }
+}
+
+static void change_swa(struct layer_table *table, const struct model_config *config) {
+    change(table, config);
+    if (config->own.layer_thetas) set_thetas(table, config->own.layer_thetas);
+    for (uint32_t i = 0; i < table->num_layers; i++) table->layers[i].has_sinks = true;
 }
 
 static void change_clovax(struct layer_table *table, const struct model_config *config) {
@@ -94,6 +118,15 @@ const struct model_family family_granite = {
     .o_bias = {.key = BIAS_ATTENTION},
     .mlp_bias = {.key = BIAS_MLP},
     .change = change,
+};
+
+const struct model_family family_granite_swa = {
+    .name = "Granite SWA",
+    .architecture = "GraniteSWAForCausalLM",
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .mlp_bias = {.key = BIAS_MLP},
+    .change = change_swa,
 };
 
 const struct model_family family_granite_moe = {
