@@ -122,6 +122,7 @@ static const struct class_defaults others[] = {
     {.architecture = "Glm4MoeLiteForCausalLM", .rms_norm_eps = 1e-5},
     {.architecture = "HunYuanDenseV1ForCausalLM", .rms_norm_eps = 1e-5},
     {.architecture = "HunYuanMoEV1ForCausalLM", .rms_norm_eps = 1e-5},
+    {.architecture = "MiniCPMForCausalLM", .ties_embeddings = true},
     {.architecture = "MiniMaxM2ForCausalLM", .rope_theta = 5e6, .head_dim = 128},
     {.architecture = "Ministral3ForCausalLM",
      .rms_norm_eps = 1e-5,

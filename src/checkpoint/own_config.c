@@ -57,6 +57,7 @@ static const struct {
      {"attention_chunk_size", "attn_temperature_tuning", "no_rope_layers", "no_rope_layer_interval",
       "use_qk_norm"}},
     {"LlamaForCausalLM", {"rope_interleave"}}, // of GGUF files, as of the five others that have it
+    {"MiniCPMForCausalLM", {"scale_emb", "scale_depth", "dim_model_base"}},
     {"MiniMaxM2ForCausalLM", {"partial_rotary_factor", "rotary_dim"}},
     {"Ministral3ForCausalLM", {"llama_4_scaling_beta", "rope_interleave"}},
     {"MixtralForCausalLM", {"rope_interleave"}},
@@ -129,6 +130,8 @@ static const struct {
     {"Llama4ForCausalLM", "num_experts_per_tok", "1"},
     {"SolarOpenForCausalLM", "n_group", "1"},
     {"SolarOpenForCausalLM", "topk_group", "1"},
+    {"MiniCPMForCausalLM", "sparse_config", "null"}, // attention to some blocks
+    {"MiniCPMForCausalLM", "num_experts", "0"},
     {"MiniMaxM2ForCausalLM", "attn_type_list", "1"},
     {"MiniMaxM2ForCausalLM", "qk_norm_type", "\"per_layer\""},
     {"MiniMaxM2ForCausalLM", "scoring_func", "\"sigmoid\""},
@@ -178,13 +181,15 @@ static enum status check_only_values(const json_t *root, const char *architectur
 
 static enum status read_factors(struct own_config *out, const json_t *root,
                                 const char *architecture, const char *what, struct err *err) {
+    bool is_minicpm = own_config_has(architecture, "scale_emb");
     const struct {
         const char *key;
         double value;
         float *out;
     } factors[] = {
-        {"embedding_multiplier", 1, &out->embedding_multiplier},
-        {"residual_multiplier", 1, &out->residual_multiplier},
+        {is_minicpm ? "scale_emb" : "embedding_multiplier", 1, &out->embedding_multiplier},
+        {is_minicpm ? "scale_depth" : "residual_multiplier", 1, &out->residual_multiplier},
+        {"dim_model_base", 1, &out->dim_model_base},
         {"attention_multiplier", 0, &out->attention_multiplier},
         {"logits_scaling", 1, &out->logits_scaling},
         {"logit_scale", own_config_has(architecture, "logit_scale") ? 0.0625 : 1,

@@ -41,6 +41,7 @@ struct own_config {
     float residual_multiplier; // of what attention and MLP add to the residual; 1 by default
     float attention_multiplier; // of the scores q k^T; 0: 1 / sqrt(head_dim)
     float logits_scaling; // logits are divided by it; 1 by default
+    float dim_model_base; // MiniCPM's logits are multiplied by it / hidden_size; 1 by default
     float logit_scale; // logits are multiplied by it; 1 by default, Cohere's 1/16
     float query_pre_attn_scalar; // scores are q k^T / sqrt of it; 0: head_dim
     float scores_softcap, logits_softcap; // 0: none

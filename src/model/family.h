@@ -92,6 +92,7 @@ extern const struct model_family family_lfm2;
 extern const struct model_family family_lfm2_moe;
 extern const struct model_family family_llama4;
 extern const struct model_family family_llama;
+extern const struct model_family family_minicpm;
 extern const struct model_family family_minimax_m2;
 extern const struct model_family family_ministral;
 extern const struct model_family family_ministral3;

@@ -403,6 +403,7 @@ static void test_both_forms_of_every_family(void **state) {
         {"gemma", "GemmaForCausalLM", ROPE_DEFAULT, 1e4},
         {"granite-swa", "GraniteSWAForCausalLM", ROPE_DEFAULT, 1e4},
         {"jais2", "Jais2ForCausalLM", ROPE_DEFAULT, 1e4},
+        {"minicpm", "MiniCPMForCausalLM", ROPE_DEFAULT, 1e4},
         {"ministral", "MinistralForCausalLM", ROPE_DEFAULT, 1e4},
         {"vaultgemma", "VaultGemmaForCausalLM", ROPE_DEFAULT, 1e4},
         {"gemma2", "Gemma2ForCausalLM", ROPE_DEFAULT, 1e4},

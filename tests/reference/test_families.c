@@ -212,6 +212,7 @@ int main(int argc, char **argv) {
         ON_EVERY_ISA("gemma"),
         ON_EVERY_ISA("granite-swa"),
         ON_EVERY_ISA("jais2"),
+        ON_EVERY_ISA("minicpm"),
         UNROUNDED("ministral"),
         UNROUNDED("vaultgemma"),
         UNROUNDED("gemma2"),

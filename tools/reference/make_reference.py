@@ -401,6 +401,9 @@ def tiny_families(t):
             **{**small_tiny, "num_hidden_layers": 4}, head_dim=32, sliding_window=48, embedding_multiplier=12.0,
             residual_multiplier=0.22, attention_multiplier=0.1, logits_scaling=8.0, layer_rope_theta=[1e4, 500.0, 0, 1e4])),
         "jais2": (t.Jais2ForCausalLM, t.Jais2Config(**small_tiny, head_dim=32, layer_norm_eps=0.04)),
+        "minicpm": (t.GraniteForCausalLM, t.GraniteConfig(
+            **small_tiny, head_dim=32, embedding_multiplier=12.0, residual_multiplier=0.7, attention_multiplier=32**-0.5,
+            logits_scaling=8.0)),
         "ministral": (t.MinistralForCausalLM, t.MinistralConfig(
             **{**small_tiny, "num_hidden_layers": 2}, head_dim=32, sliding_window=48)),
         "vaultgemma": (t.VaultGemmaForCausalLM, t.VaultGemmaConfig(
@@ -590,6 +593,19 @@ def pack_fp8(folder):
     return exact
 
 
+def rename_to_minicpm(folder):
+    """transformers has no class for MiniCPM. Granite computes the same with factors of other names."""
+    for form in ("config.json", "config_published_form.json"):
+        with open(f"{folder}/{form}", encoding="utf-8") as file:
+            config = json.load(file)
+        config.update(architectures=["MiniCPMForCausalLM"], model_type="minicpm", scale_emb=config.pop("embedding_multiplier"),
+                      scale_depth=config.pop("residual_multiplier") * config["num_hidden_layers"] ** 0.5,
+                      dim_model_base=config["hidden_size"] / config.pop("logits_scaling"))
+        del config["attention_multiplier"], config["mlp_bias"]
+        with open(f"{folder}/{form}", "w", encoding="utf-8") as file:
+            json.dump(config, file, indent=2)
+
+
 def write_family(out, name, model_class, config, seed):
     text = config.get_text_config()
     text.initializer_range = 0.08
@@ -635,6 +651,8 @@ def write_family(out, name, model_class, config, seed):
         if name not in tiny_families(sys.modules["transformers"]):
             tensors[f"seq{k}.argmax"] = logits.argmax(-1).to(torch.int32)
     save_file(tensors, f"{folder}/expected.safetensors")
+    if name == "minicpm":
+        rename_to_minicpm(folder)
     if name in DELTA_NETS:
         write_as_published(folder, with_fused_experts=name == "qwen3-5-moe")
 

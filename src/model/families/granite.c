@@ -3,7 +3,8 @@
  * Mamba-2 in most layers, and experts beside an MLP that all tokens go to; models without experts
  * have that MLP alone. Granite SWA has attention sinks, a window in three of four layers, and may
  * have a theta for each layer. HyperCLOVA X has Granite's factors, but multiplies the logits where Granite
- * divides them, and has norms behind attention and MLP too. Source: the published config.json files
+ * divides them, and has norms behind attention and MLP too. MiniCPM has three of the factors, by
+ * names of its own. Source: arXiv 2404.06395, the published config.json files
  * and transformers' Granite, GraniteMoe, GraniteMoeHybrid, GraniteSWA and HyperCLOVAX. */
 #include <math.h>
 
@@ -72,6 +73,16 @@ static void change_swa(struct layer_table *table, const struct model_config *con
     for (uint32_t i = 0; i < table->num_layers; i++) table->layers[i].has_sinks = true;
 }
 
+static void change_minicpm(struct layer_table *table, const struct model_config *config) {
+    const struct own_config *own = &config->own;
+    float scale = own->residual_multiplier / sqrtf((float)config->num_layers);
+    table->embedding_scale = own->embedding_multiplier;
+    table->logits_scale = own->dim_model_base / (float)config->hidden_size;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        table->layers[i].residual_scale = table->layers[i].mlp_scale = scale;
+    }
+}
+
 static void change_clovax(struct layer_table *table, const struct model_config *config) {
     static const struct norm_names norms = {.attention = "input_layernorm",
                                             .attention_post = "post_norm1",
@@ -136,6 +147,14 @@ const struct model_family family_granite_moe = {
     .o_bias = {.key = BIAS_ATTENTION},
     .expert_names = &names,
     .change = change,
+};
+
+const struct model_family family_minicpm = {
+    .name = "MiniCPM",
+    .architecture = "MiniCPMForCausalLM",
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .change = change_minicpm,
 };
 
 const struct model_family family_hyperclovax = {
