@@ -2,10 +2,13 @@
  * to the residual, and the logits. Two small models of Granite 3 have experts. Granite 4 may have
  * Mamba-2 in most layers, and experts beside an MLP that all tokens go to; models without experts
  * have that MLP alone. Granite SWA has attention sinks, a window in three of four layers, and may
- * have a theta for each layer. HyperCLOVA X has Granite's factors, but multiplies the logits where Granite
- * divides them, and has norms behind attention and MLP too. MiniCPM has three of the factors, by
- * names of its own. Source: arXiv 2404.06395, the published config.json files
- * and transformers' Granite, GraniteMoe, GraniteMoeHybrid, GraniteSWA and HyperCLOVAX. */
+ * have a theta for each layer.
+ *
+ * HyperCLOVA X has Granite's factors, but multiplies the logits where Granite divides them, and
+ * has norms behind attention and MLP too. MiniCPM has three of the factors, by names of its own.
+ *
+ * Sources: the published config.json files, arXiv 2404.06395 (MiniCPM), and transformers' Granite,
+ * GraniteMoe, GraniteMoeHybrid, GraniteSWA and HyperCLOVAX. */
 #include <math.h>
 
 #include "model/family.h"

@@ -1,8 +1,7 @@
 /* Llama 2 to 3.x, and the many models published under its name: pre-norm, SwiGLU, grouped-query
- * attention where config.json says so; biases only where config.json asks for them. CWM has a window
- * in three of four layers.
- * Source: arXiv 2302.13971, 2307.09288 and 2407.21783, the published config.json files, and
- * transformers' Cwm. */
+ * attention where config.json says so; biases only where config.json asks for them. CWM has a
+ * window in three of four layers. Source: arXiv 2302.13971, 2307.09288 and 2407.21783, the
+ * published config.json files, and transformers' Cwm. */
 #include "model/family.h"
 
 const struct model_family family_llama = {

@@ -1,11 +1,12 @@
 /* Models whose MLP has no gate: down(activation(up(x))).
  *
- * Arcee (AFM) is Llama with max(x, 0)^2. Jais 2 has that, LayerNorms with biases, and biases of all
- * linears. Nemotron (Minitron, Nemotron-4) has it too, LayerNorms by 1 + weight with biases, and
- * rotates half of each head. StarCoder2 has GELU, LayerNorms with
- * biases and biases of all linears. Apertus has xIELU with two numbers of each layer, and q and k
- * normed by head. Sources: arXiv 2407.14679, arXiv 2402.19173, arXiv 2509.14233, and transformers'
- * Arcee, Jais2, Nemotron, Starcoder2 and Apertus. */
+ * Arcee (AFM) is Llama with max(x, 0)^2. Jais 2 has that, LayerNorms with biases, and biases of
+ * all linears. Nemotron (Minitron, Nemotron-4) has it too, LayerNorms by 1 + weight with biases,
+ * and rotates half of each head. StarCoder2 has GELU, LayerNorms with biases and biases of all
+ * linears. Apertus has xIELU with two numbers of each layer, and q and k normed by head.
+ *
+ * Sources: arXiv 2407.14679, arXiv 2402.19173, arXiv 2509.14233, and transformers' Arcee, Jais2,
+ * Nemotron, Starcoder2 and Apertus. */
 #include "model/family.h"
 
 static void set_activation(struct layer_table *table, enum activation activation) {
