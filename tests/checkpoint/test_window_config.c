@@ -51,6 +51,10 @@ static void test_sliding_window(void **state) {
         {{{"layer_types", full}}, 0, NULL},
         {{{"layer_types", mixed}}, 0, NULL}, // windows are off
         {{{"architectures", mistral}, {"sliding_window", "4096"}}, 4096, NULL},
+        {{{"architectures", "[\"MinistralForCausalLM\"]"}}, 4096, NULL},
+        {{{"architectures", "[\"CwmForCausalLM\"]"}}, 8192, "fss"},
+        {{{"architectures", "[\"GraniteSWAForCausalLM\"]"}}, 128, "fss"},
+        {{{"architectures", "[\"VaultGemmaForCausalLM\"]"}}, 4096, "sfs"},
         {{{"architectures", mistral}, {"sliding_window", "4096"}, {"max_window_layers", "1"}},
          4096,
          NULL},
