@@ -81,6 +81,7 @@ static const struct class_defaults others[] = {
      .eps_key = "layer_norm_eps",
      .activation = "gelu_new",
      .partial = 0.5},
+    {.architecture = "NanoChatForCausalLM", .activation = "relu2", .logits_softcap = 15},
     {.architecture = "NemotronForCausalLM",
      .rms_norm_eps = 1e-5,
      .eps_key = "norm_eps",

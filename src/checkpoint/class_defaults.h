@@ -22,6 +22,7 @@ struct class_defaults {
     uint32_t head_dim; // 0: hidden_size / num_attention_heads
     double partial; // partial_rotary_factor; 0: 1
     bool has_one_partial; // a null means it too
+    double logits_softcap; // final_logit_softcapping; 0: none
     const char *rope; // the section of the rotary embedding, as JSON; NULL: a plain one
     uint32_t original_length; // original_max_position_embeddings; 0: max_position_embeddings
     const char *mlp_key; // the size of a dense MLP; NULL: intermediate_size

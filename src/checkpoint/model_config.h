@@ -60,6 +60,7 @@ struct rope_config {
     double query_beta, query_length, query_offset;
     double alpha; // Hunyuan's, with which theta is theta alpha^(dim / (dim - 2)); 0: none
     double partial; // the share of a head that is rotated: its first elements; 1 by default
+    bool is_reversed; // NanoChat's: pairs are rotated the other way
     // long: each frequency is divided by its factor, a short one for up to
     // original_max_position_embeddings positions.
     uint32_t num_factors;

@@ -5,6 +5,7 @@
 
 #include "base/compiler.h"
 #include "base/json/jread.h"
+#include "checkpoint/class_defaults.h"
 #include "checkpoint/config_read.h"
 #include "checkpoint/mamba_config.h"
 #include "checkpoint/rope_config.h"
@@ -61,6 +62,7 @@ static const struct {
     {"MiniMaxM2ForCausalLM", {"partial_rotary_factor", "rotary_dim"}},
     {"Ministral3ForCausalLM", {"llama_4_scaling_beta", "rope_interleave"}},
     {"MixtralForCausalLM", {"rope_interleave"}},
+    {"NanoChatForCausalLM", {"final_logit_softcapping"}},
     {"NemotronForCausalLM", {"partial_rotary_factor"}},
     {"NemotronHForCausalLM", {"hybrid_override_pattern"}},
     {"PhiForCausalLM", {"partial_rotary_factor"}},
@@ -208,7 +210,7 @@ static enum status read_factors(struct own_config *out, const json_t *root,
     return OK;
 }
 
-// Where a key is missing, Gemma 2's class has a limit, and Gemma 4's none.
+// Where a key is missing, the classes of Gemma 2 and NanoChat have a limit, and Gemma 4's none.
 static enum status read_softcaps(struct own_config *out, const json_t *root,
                                  const char *architecture, const char *what, struct err *err) {
     const struct {
@@ -220,7 +222,9 @@ static enum status read_softcaps(struct own_config *out, const json_t *root,
     bool has_defaults = own_config_has(architecture, caps[0].key);
     for (size_t i = 0; i < ARRAY_LEN(caps); i++) {
         if (!own_config_has(architecture, caps[i].key)) continue;
-        double value = has_defaults && !json_object_get(root, caps[i].key) ? caps[i].value : 0;
+        double value =
+            has_defaults ? caps[i].value : class_defaults_of(architecture).logits_softcap;
+        if (json_object_get(root, caps[i].key)) value = 0;
         enum status status = config_read_double(root, caps[i].key, 1e-6, 1e6, &value, what, err);
         if (status) return status;
         *caps[i].out = (float)value;

@@ -265,6 +265,18 @@ void compose_scale_embeddings(struct pass *pass, void *embeddings) {
     if (factor != 1) scale(pass, embeddings, embeddings, factor, false);
 }
 
+void compose_norm_embeddings(struct pass *pass) {
+    struct decoder *d = pass->d;
+    if (!d->table->norms_embeddings) return;
+    compose_settle(pass);
+    compose_run_norm(d, &(struct rms_norm_args){.x = d->workspace.residual,
+                                                .weight = d->final_norm,
+                                                .out = d->workspace.residual,
+                                                .rows = pass->step->num_tokens,
+                                                .cols = d->config->hidden_size,
+                                                .eps = d->config->rms_norm_eps});
+}
+
 void compose_scale_residual(struct pass *pass, float factor) {
     void *residual = pass->d->workspace.residual;
     if (factor == 1) return;

@@ -69,6 +69,8 @@ void compose_sum_wide(struct pass *pass, void *x, uint32_t cols);
 void compose_cut_norm(struct pass *pass, const struct cut_norm_args *args);
 // The embeddings times the model's factor.
 void compose_scale_embeddings(struct pass *pass, void *embeddings);
+// Where the model has a norm of its embeddings: workspace.residual, with what is still to be added.
+void compose_norm_embeddings(struct pass *pass);
 // residual *= factor, with what is still to be added to it.
 void compose_scale_residual(struct pass *pass, float factor);
 // After the last layer: with several ranks the residual is whole.

@@ -368,6 +368,7 @@ static void embed(struct pass *pass) {
                                                 .out = out});
     compose_scale_embeddings(pass, out);
     pass->has_unadded = pass->is_first = !is_whole;
+    compose_norm_embeddings(pass);
 }
 
 static bool is_sparse(const struct decoder *d, uint32_t i) {

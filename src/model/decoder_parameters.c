@@ -61,7 +61,7 @@ static uint64_t mamba_parameters(const struct model_config *c, const struct laye
 static uint64_t layer_parameters(const struct model_config *c, const struct layer_table *table,
                                  const struct layer *layer, uint64_t num_experts) {
     uint64_t hidden = c->hidden_size, inter = (uint64_t)layer->mlp_factor * c->intermediate_size;
-    uint64_t sum = decoder_norm_size(c, table, layer, 1);
+    uint64_t sum = table->has_plain_norms ? 0 : decoder_norm_size(c, table, layer, 1);
     switch (layer->mixer) {
     case MIXER_SHORT_CONV:
         sum += (4 * hidden + SHORT_CONV_TAPS) * hidden;
@@ -83,7 +83,8 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
     }
     if (layer->has_mamba) sum += mamba_parameters(c, table);
     if (layer->activation == ACTIVATION_XIELU) sum += 2;
-    bool has_ones = table->has_plain_head_norms && layer->head_norm == HEAD_NORM_EACH;
+    bool has_ones = table->has_plain_head_norms && !table->has_plain_norms &&
+                    layer->head_norm == HEAD_NORM_EACH;
     if (has_ones) sum -= 2 * (uint64_t)layer->head_dim; // norm_size counts them
     if (layer->has_sinks) sum += c->num_heads;
     sum += layer->has_scalar;
@@ -109,7 +110,7 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
 
 static uint64_t num_parameters(const struct model_config *c, const struct layer_table *table,
                                uint64_t num_experts) {
-    uint64_t sum = decoder_final_norm_size(c, table);
+    uint64_t sum = table->has_plain_norms ? 0 : decoder_final_norm_size(c, table);
     for (uint32_t i = 0; i < table->num_layers; i++) {
         sum += layer_parameters(c, table, &table->layers[i], num_experts);
     }

@@ -98,6 +98,7 @@ extern const struct model_family family_ministral;
 extern const struct model_family family_ministral3;
 extern const struct model_family family_mistral;
 extern const struct model_family family_mixtral;
+extern const struct model_family family_nanochat;
 extern const struct model_family family_nemotron;
 extern const struct model_family family_nemotron_h;
 extern const struct model_family family_olmo2;

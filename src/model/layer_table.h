@@ -150,6 +150,8 @@ struct layer_table {
     bool scales_expert_inputs;
     bool has_split_head_norms; // HEAD_NORM_OWN: each head's weights are a tensor, q.N and k.N
     bool has_plain_head_norms; // those of HEAD_NORM_EACH have no weights
+    bool has_plain_norms; // no other norm has weights either; logits_scale is 1
+    bool norms_embeddings; // by the final norm
     bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor
     bool is_rope_interleaved; // pairs of its heads of q and k that are rotated are neighbours
     struct mlp_names mlp; // of dense layers

@@ -91,7 +91,7 @@ float rope_frequencies(const struct rope_config *rope, uint32_t rotary_dim, uint
             frequency = i < floor(rope->proportion * rotary_dim / 2) ? frequency / rope->factor : 0;
             break;
         }
-        inv_freq[i] = (float)frequency;
+        inv_freq[i] = (float)(rope->is_reversed ? -frequency : frequency);
     }
     if (rope->type == ROPE_LONG) return (float)long_attention_factor(rope);
     return rope->type == ROPE_YARN ? (float)yarn_attention_factor(rope) : 1.0f;

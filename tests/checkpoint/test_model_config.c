@@ -405,6 +405,7 @@ static void test_both_forms_of_every_family(void **state) {
         {"jais2", "Jais2ForCausalLM", ROPE_DEFAULT, 1e4},
         {"minicpm", "MiniCPMForCausalLM", ROPE_DEFAULT, 1e4},
         {"ministral", "MinistralForCausalLM", ROPE_DEFAULT, 1e4},
+        {"nanochat", "NanoChatForCausalLM", ROPE_DEFAULT, 1e4},
         {"vaultgemma", "VaultGemmaForCausalLM", ROPE_DEFAULT, 1e4},
         {"gemma2", "Gemma2ForCausalLM", ROPE_DEFAULT, 1e4},
         {"seed-oss", "SeedOssForCausalLM", ROPE_DEFAULT, 1e4},

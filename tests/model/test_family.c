@@ -503,6 +503,7 @@ static const struct {
     {"gemma-7b", 8537680896, 0, 0},
     {"jais-2-8b", 8090401280, 0, 0},
     {"minicpm-2b", 2724880896, 0, 0},
+    {"nanochat-d32", 1879048192, 0, 0},
     {"nemotron-mini-4b", 4190509056, 0, 0},
     {"nemotron-nano-9b-v2", 8888227328, 0, 0},
     {"nemotron-3-nano-30b-a3b", 31577940288, 3.6, 0},

@@ -42,7 +42,8 @@ static const char *const families[] = {
     "granite",    "olmo2",           "phi3-short",  "mistral3",        "qwen3-5",
     "qwen3-next", "glm4-moe-lite",   "apertus",     "arcee",           "cohere",
     "lfm2",       "nemotron",        "granite4-h",  "nemotron-h",      "bamba",
-    "falcon-h1",  "mlx-qwen3",       "cohere-plus",
+    "falcon-h1",  "mlx-qwen3",       "cohere-plus", "gemma",           "jais2",
+    "minicpm",    "nanochat",
 };
 
 // Prompts whose last token's router has two experts so near each other that rounding chooses: the
@@ -63,9 +64,9 @@ static bool is_near_tie(const char *family, uint32_t num_tokens) {
 }
 
 // A window, or chunks, in all layers or in some.
-static const char *const windowed_families[] = {"cohere2", "starcoder2",   "mistral-window",
-                                                "gemma2",  "gemma3",       "olmo3",
-                                                "gpt-oss", "gpt-oss-bf16", "llama4"};
+static const char *const windowed_families[] = {
+    "cohere2", "starcoder2",   "mistral-window", "gemma2",      "gemma3",    "olmo3",
+    "gpt-oss", "gpt-oss-bf16", "llama4",         "granite-swa", "vaultgemma"};
 
 static struct nvllm_engine_options cuda_options(const char *model) {
     struct nvllm_engine_options options = mini_options(model);

@@ -214,6 +214,7 @@ int main(int argc, char **argv) {
         ON_EVERY_ISA("jais2"),
         ON_EVERY_ISA("minicpm"),
         UNROUNDED("ministral"),
+        ON_EVERY_ISA("nanochat"),
         UNROUNDED("vaultgemma"),
         UNROUNDED("gemma2"),
         UNROUNDED("seed-oss"),

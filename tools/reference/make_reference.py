@@ -406,6 +406,8 @@ def tiny_families(t):
             logits_scaling=8.0)),
         "ministral": (t.MinistralForCausalLM, t.MinistralConfig(
             **{**small_tiny, "num_hidden_layers": 2}, head_dim=32, sliding_window=48)),
+        "nanochat": (t.NanoChatForCausalLM, t.NanoChatConfig(
+            **{**small_tiny, "tie_word_embeddings": False}, head_dim=32)),
         "vaultgemma": (t.VaultGemmaForCausalLM, t.VaultGemmaConfig(
             **{**small_tiny, "num_hidden_layers": 2}, head_dim=32, sliding_window=48, query_pre_attn_scalar=20,
             attn_logit_softcapping=0.5, final_logit_softcapping=4.0)),

@@ -382,6 +382,9 @@ static enum status load_ends(struct loader *l) {
     }
     if (!status) status = layer_inputs_load(l);
     if (status) return status;
+    if (d->table->has_plain_norms) {
+        return norms_make_ones(l, d->config->hidden_size, &d->final_norm);
+    }
     return loader_load_hidden_norm(l, d->table->final_norm, d->table->logits_scale, &d->final_norm);
 }
 

@@ -50,6 +50,14 @@ static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_
     return loader_load_head_norm(l, i, &k, &layer->k_norm);
 }
 
+static enum status load_norm(struct loader *l, uint32_t i, const char *module, float **out) {
+    const struct decoder *d = l->decoder;
+    char name[WEIGHT_NAME_BYTES];
+    if (d->table->has_plain_norms) return norms_make_ones(l, d->config->hidden_size, out);
+    layer_weight_name(name, i, module, "");
+    return loader_load_hidden_norm(l, name, 1, out);
+}
+
 enum status norms_load(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     enum norm_place place = l->decoder->table->layers[i].norm_place;
     const struct norm_names *names = names_of(l->decoder->table, i);
@@ -72,9 +80,7 @@ enum status norms_load(struct loader *l, uint32_t i, struct decoder_layer *layer
     };
     for (size_t k = 0; k < ARRAY_LEN(norms); k++) {
         if (!norms[k].is_there) continue;
-        char name[WEIGHT_NAME_BYTES];
-        layer_weight_name(name, i, norms[k].module, "");
-        enum status status = loader_load_hidden_norm(l, name, 1, norms[k].out);
+        enum status status = load_norm(l, i, norms[k].module, norms[k].out);
         if (status) return status;
     }
     return load_head_norms(l, i, layer);
