@@ -338,101 +338,102 @@ static void assert_equal(const struct model_config *a, const struct model_config
     }
 }
 
+static const struct {
+    const char *family, *architecture;
+    enum rope_type rope;
+    double theta;
+} family_cases[] = {
+    {"qwen3", "Qwen3ForCausalLM", ROPE_DEFAULT, 1e6},
+    {"qwen3-tied-bias", "Qwen3ForCausalLM", ROPE_DEFAULT, 1e6},
+    {"qwen3-yarn", "Qwen3ForCausalLM", ROPE_YARN, 1e6},
+    {"qwen3-moe", "Qwen3MoeForCausalLM", ROPE_DEFAULT, 1e4},
+    {"qwen3-moe-mixed", "Qwen3MoeForCausalLM", ROPE_DEFAULT, 1e4},
+    {"llama-bias", "LlamaForCausalLM", ROPE_DEFAULT, 1e4},
+    {"qwen2", "Qwen2ForCausalLM", ROPE_DEFAULT, 1e6},
+    {"llama3-rope", "LlamaForCausalLM", ROPE_LLAMA3, 5e5},
+    {"llama-mha", "LlamaForCausalLM", ROPE_DEFAULT, 1e4},
+    {"mistral", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
+    {"mixtral", "MixtralForCausalLM", ROPE_DEFAULT, 1e6},
+    {"gpt-oss", "GptOssForCausalLM", ROPE_YARN, 1.5e5},
+    {"qwen3-vl", "Qwen3ForCausalLM", ROPE_DEFAULT, 5e6},
+    {"smollm3", "SmolLM3ForCausalLM", ROPE_DEFAULT, 2e6},
+    {"granite", "GraniteForCausalLM", ROPE_DEFAULT, 1e4},
+    {"olmo2", "Olmo2ForCausalLM", ROPE_DEFAULT, 1e4},
+    {"phi3", "Phi3ForCausalLM", ROPE_DEFAULT, 1e4},
+    {"phi3-short", "Phi3ForCausalLM", ROPE_LONG, 1e4},
+    {"phi3-long", "Phi3ForCausalLM", ROPE_LONG, 1e4},
+    {"mistral3", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
+    {"ministral3", "Ministral3ForCausalLM", ROPE_YARN, 1e4},
+    {"glm4-moe", "Glm4MoeForCausalLM", ROPE_DEFAULT, 1e4},
+    {"ernie4-5", "Ernie4_5ForCausalLM", ROPE_DEFAULT, 5e5},
+    {"ernie4-5-moe", "Ernie4_5_MoeForCausalLM", ROPE_DEFAULT, 5e5},
+    {"olmoe", "OlmoeForCausalLM", ROPE_DEFAULT, 1e4},
+    {"dots1", "Dots1ForCausalLM", ROPE_DEFAULT, 1e4},
+    {"deepseek-v2", "DeepseekV2ForCausalLM", ROPE_YARN, 1e4},
+    {"deepseek-v3", "DeepseekV3ForCausalLM", ROPE_YARN, 1e4},
+    {"glm4-moe-lite", "Glm4MoeLiteForCausalLM", ROPE_DEFAULT, 1e4},
+    {"granite-moe", "GraniteMoeForCausalLM", ROPE_DEFAULT, 1e4},
+    {"hunyuan", "HunYuanDenseV1ForCausalLM", ROPE_DEFAULT, 874339.3107950698},
+    {"hunyuan-moe", "HunYuanMoEV1ForCausalLM", ROPE_DEFAULT, 874339.3107950698},
+    {"cohere", "CohereForCausalLM", ROPE_DEFAULT, 5e5},
+    {"cohere-plus", "CohereForCausalLM", ROPE_DEFAULT, 5e5},
+    {"stablelm-norms", "StableLmForCausalLM", ROPE_DEFAULT, 1e4},
+    {"apertus", "ApertusForCausalLM", ROPE_LLAMA3, 12e6},
+    {"arcee", "ArceeForCausalLM", ROPE_DEFAULT, 1e4},
+    {"internlm3", "InternLM3ForCausalLM", ROPE_DEFAULT, 1e4},
+    {"lfm2", "Lfm2ForCausalLM", ROPE_DEFAULT, 1e6},
+    {"lfm2-moe", "Lfm2MoeForCausalLM", ROPE_DEFAULT, 1e6},
+    {"llama4", "Llama4ForCausalLM", ROPE_DEFAULT, 5e5},
+    {"phi", "PhiForCausalLM", ROPE_DEFAULT, 1e4},
+    {"exaone-moe", "ExaoneMoeForCausalLM", ROPE_DEFAULT, 1e4},
+    {"nemotron", "NemotronForCausalLM", ROPE_DEFAULT, 1e4},
+    {"stablelm", "StableLmForCausalLM", ROPE_DEFAULT, 1e4},
+    {"stablelm-parallel", "StableLmForCausalLM", ROPE_DEFAULT, 1e4},
+    {"starcoder2", "Starcoder2ForCausalLM", ROPE_DEFAULT, 1e4},
+    {"cohere2", "Cohere2ForCausalLM", ROPE_DEFAULT, 1e4},
+    {"solar-open", "SolarOpenForCausalLM", ROPE_DEFAULT, 1e6},
+    {"helium", "HeliumForCausalLM", ROPE_DEFAULT, 1e5},
+    {"hyperclovax", "HyperCLOVAXForCausalLM", ROPE_DEFAULT, 1e4},
+    {"glm", "GlmForCausalLM", ROPE_DEFAULT, 1e4},
+    {"glm4", "Glm4ForCausalLM", ROPE_DEFAULT, 1e4},
+    {"minimax-m2", "MiniMaxM2ForCausalLM", ROPE_DEFAULT, 5e6},
+    {"cwm", "CwmForCausalLM", ROPE_LLAMA3, 1e6},
+    {"gemma", "GemmaForCausalLM", ROPE_DEFAULT, 1e4},
+    {"granite-swa", "GraniteSWAForCausalLM", ROPE_DEFAULT, 1e4},
+    {"jais2", "Jais2ForCausalLM", ROPE_DEFAULT, 1e4},
+    {"minicpm", "MiniCPMForCausalLM", ROPE_DEFAULT, 1e4},
+    {"ministral", "MinistralForCausalLM", ROPE_DEFAULT, 1e4},
+    {"nanochat", "NanoChatForCausalLM", ROPE_DEFAULT, 1e4},
+    {"vaultgemma", "VaultGemmaForCausalLM", ROPE_DEFAULT, 1e4},
+    {"gemma2", "Gemma2ForCausalLM", ROPE_DEFAULT, 1e4},
+    {"seed-oss", "SeedOssForCausalLM", ROPE_DEFAULT, 1e4},
+    {"exaone4", "Exaone4ForCausalLM", ROPE_DEFAULT, 1e4},
+    {"qwen2-moe", "Qwen2MoeForCausalLM", ROPE_DEFAULT, 1e4},
+    {"granite4", "GraniteMoeHybridForCausalLM", ROPE_DEFAULT, 1e4},
+    {"bamba", "BambaForCausalLM", ROPE_DEFAULT, 1e4},
+    {"falcon-h1", "FalconH1ForCausalLM", ROPE_DEFAULT, 1e4},
+    {"falcon-h1-norm", "FalconH1ForCausalLM", ROPE_DEFAULT, 1e4},
+    {"nemotron-h", "NemotronHForCausalLM", ROPE_DEFAULT, 1e4},
+    {"nemotron-h-moe", "NemotronHForCausalLM", ROPE_DEFAULT, 1e4},
+    {"granite4-h", "GraniteMoeHybridForCausalLM", ROPE_DEFAULT, 1e4},
+    {"granite4-h-moe", "GraniteMoeHybridForCausalLM", ROPE_DEFAULT, 1e4},
+};
+
 static void test_both_forms_of_every_family(void **state) {
     (void)state;
-    static const struct {
-        const char *family, *architecture;
-        enum rope_type rope;
-        double theta;
-    } cases[] = {
-        {"qwen3", "Qwen3ForCausalLM", ROPE_DEFAULT, 1e6},
-        {"qwen3-tied-bias", "Qwen3ForCausalLM", ROPE_DEFAULT, 1e6},
-        {"qwen3-yarn", "Qwen3ForCausalLM", ROPE_YARN, 1e6},
-        {"qwen3-moe", "Qwen3MoeForCausalLM", ROPE_DEFAULT, 1e4},
-        {"qwen3-moe-mixed", "Qwen3MoeForCausalLM", ROPE_DEFAULT, 1e4},
-        {"llama-bias", "LlamaForCausalLM", ROPE_DEFAULT, 1e4},
-        {"qwen2", "Qwen2ForCausalLM", ROPE_DEFAULT, 1e6},
-        {"llama3-rope", "LlamaForCausalLM", ROPE_LLAMA3, 5e5},
-        {"llama-mha", "LlamaForCausalLM", ROPE_DEFAULT, 1e4},
-        {"mistral", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
-        {"mixtral", "MixtralForCausalLM", ROPE_DEFAULT, 1e6},
-        {"gpt-oss", "GptOssForCausalLM", ROPE_YARN, 1.5e5},
-        {"qwen3-vl", "Qwen3ForCausalLM", ROPE_DEFAULT, 5e6},
-        {"smollm3", "SmolLM3ForCausalLM", ROPE_DEFAULT, 2e6},
-        {"granite", "GraniteForCausalLM", ROPE_DEFAULT, 1e4},
-        {"olmo2", "Olmo2ForCausalLM", ROPE_DEFAULT, 1e4},
-        {"phi3", "Phi3ForCausalLM", ROPE_DEFAULT, 1e4},
-        {"phi3-short", "Phi3ForCausalLM", ROPE_LONG, 1e4},
-        {"phi3-long", "Phi3ForCausalLM", ROPE_LONG, 1e4},
-        {"mistral3", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
-        {"ministral3", "Ministral3ForCausalLM", ROPE_YARN, 1e4},
-        {"glm4-moe", "Glm4MoeForCausalLM", ROPE_DEFAULT, 1e4},
-        {"ernie4-5", "Ernie4_5ForCausalLM", ROPE_DEFAULT, 5e5},
-        {"ernie4-5-moe", "Ernie4_5_MoeForCausalLM", ROPE_DEFAULT, 5e5},
-        {"olmoe", "OlmoeForCausalLM", ROPE_DEFAULT, 1e4},
-        {"dots1", "Dots1ForCausalLM", ROPE_DEFAULT, 1e4},
-        {"deepseek-v2", "DeepseekV2ForCausalLM", ROPE_YARN, 1e4},
-        {"deepseek-v3", "DeepseekV3ForCausalLM", ROPE_YARN, 1e4},
-        {"glm4-moe-lite", "Glm4MoeLiteForCausalLM", ROPE_DEFAULT, 1e4},
-        {"granite-moe", "GraniteMoeForCausalLM", ROPE_DEFAULT, 1e4},
-        {"hunyuan", "HunYuanDenseV1ForCausalLM", ROPE_DEFAULT, 874339.3107950698},
-        {"hunyuan-moe", "HunYuanMoEV1ForCausalLM", ROPE_DEFAULT, 874339.3107950698},
-        {"cohere", "CohereForCausalLM", ROPE_DEFAULT, 5e5},
-        {"cohere-plus", "CohereForCausalLM", ROPE_DEFAULT, 5e5},
-        {"stablelm-norms", "StableLmForCausalLM", ROPE_DEFAULT, 1e4},
-        {"apertus", "ApertusForCausalLM", ROPE_LLAMA3, 12e6},
-        {"arcee", "ArceeForCausalLM", ROPE_DEFAULT, 1e4},
-        {"internlm3", "InternLM3ForCausalLM", ROPE_DEFAULT, 1e4},
-        {"lfm2", "Lfm2ForCausalLM", ROPE_DEFAULT, 1e6},
-        {"lfm2-moe", "Lfm2MoeForCausalLM", ROPE_DEFAULT, 1e6},
-        {"llama4", "Llama4ForCausalLM", ROPE_DEFAULT, 5e5},
-        {"phi", "PhiForCausalLM", ROPE_DEFAULT, 1e4},
-        {"exaone-moe", "ExaoneMoeForCausalLM", ROPE_DEFAULT, 1e4},
-        {"nemotron", "NemotronForCausalLM", ROPE_DEFAULT, 1e4},
-        {"stablelm", "StableLmForCausalLM", ROPE_DEFAULT, 1e4},
-        {"stablelm-parallel", "StableLmForCausalLM", ROPE_DEFAULT, 1e4},
-        {"starcoder2", "Starcoder2ForCausalLM", ROPE_DEFAULT, 1e4},
-        {"cohere2", "Cohere2ForCausalLM", ROPE_DEFAULT, 1e4},
-        {"solar-open", "SolarOpenForCausalLM", ROPE_DEFAULT, 1e6},
-        {"helium", "HeliumForCausalLM", ROPE_DEFAULT, 1e5},
-        {"hyperclovax", "HyperCLOVAXForCausalLM", ROPE_DEFAULT, 1e4},
-        {"glm", "GlmForCausalLM", ROPE_DEFAULT, 1e4},
-        {"glm4", "Glm4ForCausalLM", ROPE_DEFAULT, 1e4},
-        {"minimax-m2", "MiniMaxM2ForCausalLM", ROPE_DEFAULT, 5e6},
-        {"cwm", "CwmForCausalLM", ROPE_LLAMA3, 1e6},
-        {"gemma", "GemmaForCausalLM", ROPE_DEFAULT, 1e4},
-        {"granite-swa", "GraniteSWAForCausalLM", ROPE_DEFAULT, 1e4},
-        {"jais2", "Jais2ForCausalLM", ROPE_DEFAULT, 1e4},
-        {"minicpm", "MiniCPMForCausalLM", ROPE_DEFAULT, 1e4},
-        {"ministral", "MinistralForCausalLM", ROPE_DEFAULT, 1e4},
-        {"nanochat", "NanoChatForCausalLM", ROPE_DEFAULT, 1e4},
-        {"vaultgemma", "VaultGemmaForCausalLM", ROPE_DEFAULT, 1e4},
-        {"gemma2", "Gemma2ForCausalLM", ROPE_DEFAULT, 1e4},
-        {"seed-oss", "SeedOssForCausalLM", ROPE_DEFAULT, 1e4},
-        {"exaone4", "Exaone4ForCausalLM", ROPE_DEFAULT, 1e4},
-        {"qwen2-moe", "Qwen2MoeForCausalLM", ROPE_DEFAULT, 1e4},
-        {"granite4", "GraniteMoeHybridForCausalLM", ROPE_DEFAULT, 1e4},
-        {"bamba", "BambaForCausalLM", ROPE_DEFAULT, 1e4},
-        {"falcon-h1", "FalconH1ForCausalLM", ROPE_DEFAULT, 1e4},
-        {"falcon-h1-norm", "FalconH1ForCausalLM", ROPE_DEFAULT, 1e4},
-        {"nemotron-h", "NemotronHForCausalLM", ROPE_DEFAULT, 1e4},
-        {"nemotron-h-moe", "NemotronHForCausalLM", ROPE_DEFAULT, 1e4},
-        {"granite4-h", "GraniteMoeHybridForCausalLM", ROPE_DEFAULT, 1e4},
-        {"granite4-h-moe", "GraniteMoeHybridForCausalLM", ROPE_DEFAULT, 1e4},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(family_cases); i++) {
         char path[256];
         struct model_config now;
         struct model_config before;
-        snprintf(path, sizeof path, "tests/reference/data/%s/config.json", cases[i].family);
+        snprintf(path, sizeof path, "tests/reference/data/%s/config.json", family_cases[i].family);
         parse_path(&now, path);
         snprintf(path, sizeof path, "tests/reference/data/%s/config_published_form.json",
-                 cases[i].family);
+                 family_cases[i].family);
         parse_path(&before, path);
-        assert_string_equal(now.architecture, cases[i].architecture);
+        assert_string_equal(now.architecture, family_cases[i].architecture);
         assert_int_equal(now.dtype, DTYPE_BF16);
-        assert_int_equal(now.rope.type, cases[i].rope);
-        assert_true(fabs(now.rope.theta / cases[i].theta - 1) < 1e-12);
+        assert_int_equal(now.rope.type, family_cases[i].rope);
+        assert_true(fabs(now.rope.theta / family_cases[i].theta - 1) < 1e-12);
         assert_int_equal(now.sliding_window, now.is_sliding ? 48 : 0);
         assert_int_equal(now.num_eos_token_ids, 1);
         assert_equal(&now, &before);
