@@ -20,6 +20,7 @@ struct latent_shape {
     uint32_t rank; // elements of a latent
     uint32_t nope_dim, rope_dim; // of a head of q: without and with a rotary embedding
     uint32_t value_dim; // of a head of the result
+    bool scales_queries; // query_beta may be other than 0
 };
 
 // A row of the cache: the latent, then the rotated part of the key.
@@ -38,6 +39,8 @@ struct latent_spec {
  *   row = [rms_norm(kv[0 .. rank)) * norm, rotated kv[rank .. rank + rope_dim)]
  *   query_h = [K_h q_nope_h, rotated q_rope_h]
  *   out_h = V_h (sum over positions p <= own of softmax(scale * query_h row_p) row_p[0 .. rank))
+ * With query_beta other than 0 query_h is then multiplied by
+ *   1 + query_beta ln(1 + floor(own / query_length)).
  * The rotation is the half-split one of attention_args. The row goes to the cache at the token's
  * slot: one KV head of latent_row_dim elements. */
 struct latent_args {
@@ -55,6 +58,7 @@ struct latent_args {
     void *scratch; // dev [scratch_bytes]
     float eps; // of the norm
     float scale;
+    float query_beta, query_length;
 };
 
 // Without this group models with such layers are refused.

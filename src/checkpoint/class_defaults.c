@@ -12,6 +12,10 @@
     "\"mscale_all_dim\": 1, \"original_max_position_embeddings\": 16384, "                         \
     "\"llama_4_scaling_beta\": 0.1}"
 
+#define MISTRAL4_ROPE                                                                              \
+    "{\"rope_type\": \"yarn\", \"factor\": 128, \"mscale\": 1, \"mscale_all_dim\": 1, "            \
+    "\"original_max_position_embeddings\": 8192, \"llama_4_scaling_beta\": 0.1}"
+
 #define APERTUS_ROPE                                                                               \
     "{\"rope_type\": \"llama3\", \"rope_theta\": 12000000, \"factor\": 8, "                        \
     "\"low_freq_factor\": 1, \"high_freq_factor\": 4, "                                            \
@@ -117,6 +121,14 @@ static const struct class_defaults others[] = {
      .head_dim = 64,
      .rope = GPT_OSS_ROPE},
     {.architecture = "GraniteMoeHybridForCausalLM", .mlp_key = "shared_intermediate_size"},
+    {.architecture = "AfmoeForCausalLM", .rms_norm_eps = 1e-5, .head_dim = 128},
+    {.architecture = "FlexOlmoForCausalLM", .rope_theta = 5e5},
+    {.architecture = "HYV3ForCausalLM",
+     .rms_norm_eps = 1e-5,
+     .rope_theta = 11158840,
+     .head_dim = 128},
+    {.architecture = "MellumForCausalLM", .rope_theta = 5e5, .local_theta = 1e4, .head_dim = 128},
+    {.architecture = "YoutuForCausalLM", .ties_embeddings = true},
     {.architecture = "GlmForCausalLM", .rms_norm_eps = 1.5625e-7, .head_dim = 128, .partial = 0.5},
     {.architecture = "Glm4ForCausalLM", .rms_norm_eps = 1.5625e-7, .head_dim = 128, .partial = 0.5},
     {.architecture = "Glm4MoeForCausalLM", .rms_norm_eps = 1e-5, .partial = 0.5},
@@ -125,6 +137,7 @@ static const struct class_defaults others[] = {
     {.architecture = "HunYuanMoEV1ForCausalLM", .rms_norm_eps = 1e-5},
     {.architecture = "MiniCPMForCausalLM", .ties_embeddings = true},
     {.architecture = "MiniMaxM2ForCausalLM", .rope_theta = 5e6, .head_dim = 128},
+    {.architecture = "Mistral4ForCausalLM", .rope = MISTRAL4_ROPE},
     {.architecture = "Ministral3ForCausalLM",
      .rms_norm_eps = 1e-5,
      .head_dim = 128,

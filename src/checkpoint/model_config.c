@@ -341,6 +341,20 @@ static enum status default_partial(struct model_config *config, const json_t *ro
     return status;
 }
 
+// Mistral 4 writes which part of a head of q and k is rotated, and the sizes of the parts too.
+static enum status check_latent_partial(struct model_config *config, const char *what,
+                                        struct err *err) {
+    const struct latent_config *latent = &config->own.latent;
+    double partial = config->rope.partial;
+    if (!latent->rank || !own_config_has(config->architecture, "partial_rotary_factor")) return OK;
+    double want = (double)latent->rope_dim / (latent->nope_dim + latent->rope_dim);
+    config->rope.partial = 1;
+    if (partial == 1 || fabs(partial - want) < 1e-6) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"partial_rotary_factor\" is %.9g, which is not supported, want %.9g", what,
+                   partial, want);
+}
+
 static enum status read_rope(struct model_config *config, const json_t *root, const char *what,
                              struct err *err) {
     double theta = class_defaults_of(config->architecture).rope_theta;
@@ -350,6 +364,7 @@ static enum status read_rope(struct model_config *config, const json_t *root, co
     enum status status =
         rope_config_read(&config->rope, root, layer_type, positions, theta, what, err);
     if (!status) status = default_partial(config, root, what, err);
+    if (!status) status = check_latent_partial(config, what, err);
     config->local_rope = config->rope;
     if (!status && local_theta != 0) {
         if (local_theta == SAME_THETA) local_theta = config->rope.theta;
@@ -436,6 +451,8 @@ static enum status read_draft_layers(struct model_config *config, const json_t *
                 {"NemotronHForCausalLM", "num_nextn_predict_layers"},
                 // Those of a folder have names of their own, "mtp.". A GGUF file has layers.
                 {"ExaoneMoeForCausalLM", "num_nextn_predict_layers"},
+                {"HYV3ForCausalLM", "num_nextn_predict_layers"},
+                {"MellumForCausalLM", "num_nextn_predict_layers"},
                 {"Qwen3_5ForCausalLM", "mtp_num_hidden_layers"},
                 {"Qwen3_5MoeForCausalLM", "mtp_num_hidden_layers"},
                 {"Qwen3NextForCausalLM", "mtp_num_hidden_layers"}};

@@ -46,8 +46,8 @@ static enum status read_routed(struct moe_config *moe, const json_t *root,
         status =
             config_read_u32(root, known->keys->num_shared, 0, EXPERTS_MAX, &num_shared, what, err);
     }
-    if (!status && known->keys->has_factor) {
-        status = config_read_double(root, "routed_scaling_factor", 1e-6, 1e6, &factor, what, err);
+    if (!status && known->keys->factor) {
+        status = config_read_double(root, known->keys->factor, 1e-6, 1e6, &factor, what, err);
     }
     moe->weights_factor = (float)factor;
     if (status || known->keys->shared_size) return status; // that has a key of its own
@@ -125,10 +125,11 @@ static enum status read_sizes(struct moe_config *moe, const json_t *root,
         status = config_read_bool(root, keys->norm, &moe->norm_topk_prob, what, err);
     }
     if (!status && keys->shared_size) {
-        status = config_read_u32(root, keys->shared_size, 1, EXPERT_SIZE_MAX,
-                                 &moe->shared_intermediate_size, what, err);
+        // Where the class has none by default, 0 says so.
+        status = config_read_u32(root, keys->shared_size, moe->shared_intermediate_size ? 1 : 0,
+                                 EXPERT_SIZE_MAX, &moe->shared_intermediate_size, what, err);
     }
-    if (!status && (known->num_shared || keys->num_shared || keys->has_factor)) {
+    if (!status && (known->num_shared || keys->num_shared || keys->factor)) {
         status = read_routed(moe, root, known, what, err);
     }
     if (status) return status;

@@ -15,7 +15,7 @@ struct moe_keys {
     const char *norm; // norm_topk_prob
     const char *shared_size; // of the shared expert
     const char *num_shared; // or it is as large as so many of the others
-    bool has_factor; // routed_scaling_factor
+    const char *factor; // routed_scaling_factor
     const char *num_dense; // the first layers, which are dense
     const char *last_sparse; // the layers behind this one are dense; -1: there are none
     const char *step; // of the others every step-th layer is sparse

@@ -10,8 +10,16 @@
 static const struct {
     const char *architecture, *key, *want;
 } only_values[] = {
+    {"AfmoeForCausalLM", "global_attn_every_n_layers", "4"},
+    {"AfmoeForCausalLM", "n_group", "1"},
+    {"AfmoeForCausalLM", "route_norm", "true"},
+    {"AfmoeForCausalLM", "score_func", "\"sigmoid\""},
+    {"AfmoeForCausalLM", "topk_group", "1"},
     {"ApertusForCausalLM", "qk_norm", "true"},
     {"ApertusForCausalLM", "post_norm", "false"},
+    {"AXK1ForCausalLM", "moe_layer_freq", "1"},
+    {"AXK1ForCausalLM", "scoring_func", "\"sigmoid\""},
+    {"AXK1ForCausalLM", "topk_method", "\"noaux_tc\""},
     {"BambaForCausalLM", "partial_rotary_factor", "0.5"},
     {"Cohere2ForCausalLM", "use_parallel_block", "true"},
     {"Cohere2ForCausalLM", "use_gated_activation", "true"},
@@ -39,6 +47,7 @@ static const struct {
     {"HunYuanMoEV1ForCausalLM", "num_shared_expert", "1"},
     {"HunYuanMoEV1ForCausalLM", "use_cla", "false"},
     {"HunYuanMoEV1ForCausalLM", "use_qk_norm", "true"},
+    {"HYV3ForCausalLM", "first_k_dense_replace", "1"}, // mlp_layer_types says it
     {"Lfm2ForCausalLM", "conv_bias", "false"},
     {"Lfm2ForCausalLM", "conv_L_cache", "3"},
     {"Lfm2MoeForCausalLM", "conv_bias", "false"},

@@ -21,6 +21,8 @@ static const struct {
     {"BambaForCausalLM", {"partial_rotary_factor"}},
     {"CohereForCausalLM", {"logit_scale", "use_qk_norm"}},
     {"Cohere2ForCausalLM", {"logit_scale"}},
+    {"AfmoeForCausalLM", {"mup_enabled"}},
+    {"AXK1ForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
     {"DeepseekV2ForCausalLM", {"kv_lora_rank", "q_lora_rank"}},
     {"DeepseekV3ForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
     {"Glm4MoeLiteForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
@@ -42,6 +44,8 @@ static const struct {
     {"GraniteMoeForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
       "rope_interleave"}},
+    {"GraniteMoeSharedForCausalLM",
+     {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}},
     {"GraniteMoeHybridForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
       "position_embedding_type", "mamba_n_heads", "rope_interleave"}},
@@ -62,6 +66,9 @@ static const struct {
     {"MiniCPMForCausalLM", {"scale_emb", "scale_depth", "dim_model_base"}},
     {"MiniMaxM2ForCausalLM", {"partial_rotary_factor", "rotary_dim"}},
     {"Ministral3ForCausalLM", {"llama_4_scaling_beta", "rope_interleave"}},
+    {"Mistral4ForCausalLM",
+     {"kv_lora_rank", "q_lora_rank", "rope_interleave", "llama_4_scaling_beta",
+      "partial_rotary_factor"}},
     {"MixtralForCausalLM", {"rope_interleave"}},
     {"NanoChatForCausalLM", {"final_logit_softcapping"}},
     {"NemotronForCausalLM", {"partial_rotary_factor"}},
@@ -73,6 +80,7 @@ static const struct {
     {"Qwen3_5MoeForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
     {"StableLmForCausalLM", {"partial_rotary_factor", "use_parallel_residual", "qk_layernorm"}},
     {"SmolLM3ForCausalLM", {"no_rope_layers", "no_rope_layer_interval", "rope_interleave"}},
+    {"YoutuForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
 };
 
 bool own_config_has(const char *architecture, const char *key) {
@@ -353,12 +361,15 @@ static enum status read_is_linear(struct own_config *out, const json_t *root, ui
 static enum status read_latent(struct latent_config *out, const json_t *root,
                                const char *architecture, const char *what, struct err *err) {
     enum { RANK_MAX = 1 << 14, LATENT_MAX = 1 << 11, DIM_MAX = 512 };
-    bool is_lite = strcmp(architecture, "Glm4MoeLiteForCausalLM") == 0;
-    *out = (struct latent_config){.query_rank = is_lite ? 768 : 1536,
-                                  .rank = 512,
-                                  .nope_dim = is_lite ? 192 : 128,
-                                  .rope_dim = 64,
-                                  .value_dim = is_lite ? 256 : 128};
+    static const struct {
+        const char *architecture;
+        struct latent_config latent;
+    } others[] = {{"Glm4MoeLiteForCausalLM", {768, 512, 192, 64, 256}},
+                  {"Mistral4ForCausalLM", {1024, 256, 64, 64, 128}}};
+    *out = (struct latent_config){1536, 512, 128, 64, 128};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        if (strcmp(others[i].architecture, architecture) == 0) *out = others[i].latent;
+    }
     if (json_is_null(json_object_get(root, "q_lora_rank"))) out->query_rank = 0;
     const struct {
         const char *key;
@@ -444,6 +455,9 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     }
     if (!status && own_config_has(architecture, "qk_layernorm")) {
         status = jread_bool(root, "qk_layernorm", &out->use_qk_norm, what, err);
+    }
+    if (!status && own_config_has(architecture, "mup_enabled")) {
+        status = jread_bool(root, "mup_enabled", &out->scales_embeddings, what, err);
     }
     if (!status && own_config_has(architecture, "use_post_norm")) {
         bool has_post_norm = true;

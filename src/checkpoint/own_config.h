@@ -54,6 +54,7 @@ struct own_config {
     bool has_wide_shared_layers;
     // In layers without a rotary embedding q is scaled by its position, as rope_config has it.
     double temperature_scale, temperature_length; // 0: it is not
+    bool scales_embeddings; // the embeddings are multiplied by sqrt(hidden_size)
     bool use_qk_norm; // q and k are normed by head; StableLM's qk_layernorm
     bool lacks_post_norm; // there are no norms behind attention and MLP
     bool is_parallel; // attention and MLP read the same norm

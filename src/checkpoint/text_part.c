@@ -22,18 +22,36 @@
 // Its class has no key norm_topk_prob, and always does.
 #define QWEN3_VL_MOE_DEFAULTS "{\"norm_topk_prob\": true, \"rope_theta\": 500000}"
 
+// GLM-4.1V's class has what GLM-4's has not.
+#define GLM4V_DEFAULTS                                                                             \
+    "{\"attention_bias\": true, \"rms_norm_eps\": 1e-5, \"partial_rotary_factor\": 1}"
+#define GLM4V_MOE_DEFAULTS "{\"attention_bias\": true}"
+
+#define SARVAM_MLA_DEFAULTS                                                                        \
+    "{\"n_routed_experts\": 128, \"q_lora_rank\": null, \"n_group\": 1, \"topk_group\": 1, "       \
+    "\"first_k_dense_replace\": 1, \"max_position_embeddings\": 4096, \"hidden_size\": 4096, "     \
+    "\"intermediate_size\": 16384, \"num_hidden_layers\": 32, \"num_attention_heads\": 64, "       \
+    "\"vocab_size\": 262144}"
+
 // Text models and the architecture that computes them. Qwen's position of a token has three parts,
 // for time, height and width. Of text they are equal, so it is an ordinary rotary embedding.
 static const struct {
     const char *model_type, *architecture;
     const char *defaults; // of missing keys, as JSON; NULL: none
 } text_models[] = {
+    {"deepseek_v3", "DeepseekV3ForCausalLM", NULL},
+    {"exaone4", "Exaone4ForCausalLM", NULL},
+    {"exaone4_5_text", "Exaone4ForCausalLM", NULL},
     {"gemma3_text", "Gemma3ForCausalLM", GEMMA3_DEFAULTS},
     {"gemma4_text", "Gemma4ForCausalLM", GEMMA4_DEFAULTS},
+    {"glm4v_moe_text", "Glm4MoeForCausalLM", GLM4V_MOE_DEFAULTS},
+    {"glm4v_text", "Glm4ForCausalLM", GLM4V_DEFAULTS},
+    {"kimi_k2", "DeepseekV3ForCausalLM", NULL},
     {"llama", "LlamaForCausalLM", NULL},
     {"llama4_text", "Llama4ForCausalLM", NULL},
     {"ministral3", "Ministral3ForCausalLM", NULL},
     {"mistral", "MistralForCausalLM", NULL},
+    {"mistral4", "Mistral4ForCausalLM", NULL},
     {"qwen2", "Qwen2ForCausalLM", NULL},
     {"qwen2_5_vl_text", "Qwen2ForCausalLM", QWEN2_VL_DEFAULTS},
     {"qwen2_vl_text", "Qwen2ForCausalLM", QWEN2_VL_DEFAULTS},
@@ -83,6 +101,14 @@ static int take_outer_keys(json_t *text, const json_t *root) {
     return failed;
 }
 
+// GLM-4.1V's heads share the hidden size.
+static int set_head_dim(json_t *text) {
+    json_int_t hidden = json_integer_value(json_object_get(text, "hidden_size"));
+    json_int_t heads = json_integer_value(json_object_get(text, "num_attention_heads"));
+    if (hidden <= 0 || heads <= 0) return 0; // which model_config.c refuses
+    return json_object_set_new(text, "head_dim", json_integer(hidden / heads));
+}
+
 // A theta may be in a section.
 static int add_defaults(json_t *text, const char *defaults) {
     static const char *const sections[] = {"rope_scaling", "rope_parameters"};
@@ -129,6 +155,29 @@ static int drop_parts_of_rope(json_t *text) {
     return failed;
 }
 
+// Sarvam 105B is DeepSeek-V3 with other defaults, and is published with names of its own.
+static int read_sarvam(json_t *text) {
+    static const struct {
+        const char *key, *instead;
+    } names[] = {{"num_experts", "n_routed_experts"}, {"num_shared_experts", "n_shared_experts"}};
+    static const char *const types[] = {"rope_type", "type"};
+    int failed = add_defaults(text, SARVAM_MLA_DEFAULTS);
+    failed |= json_object_set_new(text, "architectures", json_pack("[s]", "DeepseekV3ForCausalLM"));
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        json_t *value = json_object_get(text, names[i].key);
+        if (value) failed |= json_object_set(text, names[i].instead, value);
+    }
+    json_t *rope = json_object_get(text, "rope_scaling");
+    if (!json_is_object(rope)) return failed;
+    rope = copy_object(rope);
+    for (size_t i = 0; i < ARRAY_LEN(types) && rope; i++) {
+        const char *type = json_string_value(json_object_get(rope, types[i]));
+        if (!type || strcmp(type, "deepseek_yarn") != 0) continue; // the same as yarn
+        failed |= json_object_set_new(rope, types[i], json_string("yarn"));
+    }
+    return failed | json_object_set_new(text, "rope_scaling", rope);
+}
+
 // A checkpoint of a text model alone may have the positions of three parts too. Qwen2-VL and
 // Qwen2.5-VL are published with the text model's keys beside "vision_config".
 static enum status text_model_config(json_t **out, json_t *root, const char *what,
@@ -137,12 +186,14 @@ static enum status text_model_config(json_t **out, json_t *root, const char *wha
     enum status status = jread_string(root, "model_type", &type, what, err);
     if (status) return status;
     bool is_flat = type && (strcmp(type, "qwen2_vl") == 0 || strcmp(type, "qwen2_5_vl") == 0);
-    if (!is_flat && (!type || strncmp(type, "qwen3_5_", strlen("qwen3_5_")) != 0)) {
+    bool is_sarvam = type && strcmp(type, "sarvam_mla") == 0;
+    if (!is_flat && !is_sarvam && (!type || strncmp(type, "qwen3_5_", strlen("qwen3_5_")) != 0)) {
         *out = json_incref(root);
         return OK;
     }
     json_t *text = copy_object(root);
     int failed = text ? drop_parts_of_rope(text) : -1;
+    if (is_sarvam && !failed) failed = read_sarvam(text);
     if (is_flat && !failed) failed = add_defaults(text, QWEN2_VL_DEFAULTS);
     if (is_flat && !failed) {
         (void)json_object_del(text, "vision_config");
@@ -173,6 +224,7 @@ enum status text_part_config(json_t **out, json_t *root, const char *what, struc
                                      json_pack("[s]", text_models[model].architecture));
     failed |= take_outer_keys(text, root);
     if (text_models[model].defaults) failed |= add_defaults(text, text_models[model].defaults);
+    if (strcmp(text_models[model].model_type, "glm4v_text") == 0) failed |= set_head_dim(text);
     failed |= drop_parts_of_rope(text);
     if (failed) {
         json_decref(text);
@@ -205,6 +257,8 @@ bool text_part_tensor_name(const char *name, char *out, size_t size) {
                                          "model.embed_audio.",
                                          "model.multi_modal_projector.",
                                          "multi_modal_projector.",
+                                         "mm_projector.",
+                                         "model.mm_projector.",
                                          "mtp.",
                                          "model.mtp_"}; // drafts of the tokens behind the next one
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {

@@ -104,7 +104,12 @@ MUST_USE enum status decoder_shape_of(struct decoder_shape *out, const struct mo
 static inline struct latent_shape decoder_latent_shape(const struct layer_table *table,
                                                        const struct decoder_shape *shape) {
     const struct latent_config *c = &table->latent;
-    return (struct latent_shape){shape->num_heads, c->rank, c->nope_dim, c->rope_dim, c->value_dim};
+    return (struct latent_shape){.num_heads = shape->num_heads,
+                                 .rank = c->rank,
+                                 .nope_dim = c->nope_dim,
+                                 .rope_dim = c->rope_dim,
+                                 .value_dim = c->value_dim,
+                                 .scales_queries = table->ropes[0].query_beta != 0};
 }
 // The first token id of a rank's slice of the vocabulary. For rank world_size: the vocabulary's
 // size.

@@ -5,6 +5,7 @@ size_t decoder_norm_size(const struct model_config *c, const struct layer_table 
                          const struct layer *layer, uint32_t world_size) {
     size_t blocks = layer->is_parallel || layer->lacks_mlp || layer->mixer == MIXER_NONE ? 1 : 2;
     size_t norms = layer->norm_place == NORM_AROUND ? 2 * blocks : blocks, heads = 0;
+    if (layer->norm_place == NORM_AROUND && table->norms && !table->norms->attention_post) norms--;
     if (table->has_norm_bias) norms *= 2;
     if (layer->has_branches) norms += 4;
     if (layer->head_norm == HEAD_NORM_EACH) heads = layer->kv_source == KV_OWN ? 2 : 1;

@@ -421,6 +421,7 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     // share one region.
     size_t attention_at = at, mlp_at = at, sparse_at = at;
     size_t inputs_at = at;
+    bool has_gates = false;
     size_t qkv = larger(qkvz_size(&s->delta), xbcz_size(&s->mamba)), attended = 0, mlp_factor = 1;
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer *layer = &table->layers[i];
@@ -429,14 +430,18 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
         attended = larger(attended, is_conv ? s->conv_size
                                             : (size_t)s->num_heads * layer_value_dim(table, layer));
         mlp_factor = larger(mlp_factor, layer->mlp_factor);
+        has_gates |= layer->has_output_gate;
     }
     size_t values = larger((size_t)s->delta.num_heads * s->delta.value_dim,
                            (size_t)s->mamba.num_heads * s->mamba.head_dim);
     w.qkv = take(base, &attention_at, T, qkv, element_size);
     w.attended = take(base, &attention_at, T, larger(attended, values), element_size);
-    if (s->delta.num_heads || s->mamba.num_heads) {
+    bool has_states = s->delta.num_heads || s->mamba.num_heads;
+    if (has_states || has_gates) {
         size_t gates = larger(2 * (size_t)s->delta.num_heads, s->mamba.num_heads) * sizeof(float);
         w.gates = take(base, &attention_at, T, larger(attended * element_size, gates), 1);
+    }
+    if (has_states) {
         w.state_scratch =
             take(base, &attention_at, scratch_bytes(s, b, limits->max_num_tokens), 1, 1);
     }

@@ -107,7 +107,8 @@ struct layer {
 
 // Names of a layer's norms, below "model.layers.N.".
 struct norm_names {
-    const char *attention, *attention_post; // before and behind it
+    // Before and behind it. attention_post is NULL: NORM_AROUND has none there.
+    const char *attention, *attention_post;
     const char *mlp, *mlp_post;
     const char *q, *k; // of heads
 };
@@ -152,6 +153,8 @@ struct layer_table {
     bool has_plain_head_norms; // those of HEAD_NORM_EACH have no weights
     bool has_plain_norms; // no other norm has weights either; logits_scale is 1
     bool norms_embeddings; // by the final norm
+    // Static: the module of the output gates. NULL: q has them too, of each head behind its q.
+    const char *gate_module;
     bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor
     bool is_rope_interleaved; // pairs of its heads of q and k that are rotated are neighbours
     struct mlp_names mlp; // of dense layers

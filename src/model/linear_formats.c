@@ -141,7 +141,8 @@ static enum status find_attention(const struct finder *f, uint32_t i, const stru
     static const char *const stacked[] = {STACKED_QKV_MODULE};
     const struct layer *layer = &table->layers[i];
     uint32_t dim = layer->head_dim, hidden = c->hidden_size, attended = c->num_heads * dim;
-    uint32_t q = layer->has_output_gate ? 2 * attended : attended, kv = layer->num_kv_heads * dim;
+    uint32_t q = layer->has_output_gate && !table->gate_module ? 2 * attended : attended,
+             kv = layer->num_kv_heads * dim;
     const uint32_t heads[] = {q, kv, kv}, all_heads = q + 2 * kv;
     uint32_t num_modules = layer->has_keys_as_values ? 2 : 3; // v's rows are k's
     if (layer->kv_source != KV_OWN) num_modules = 1;
@@ -150,7 +151,8 @@ static enum status find_attention(const struct finder *f, uint32_t i, const stru
             ? find_rows(f, i, stacked, &all_heads, 1, hidden, &out->qkv)
             : find_rows(f, i, table->qkv_modules, heads, num_modules, hidden, &out->qkv);
     if (!status && layer->has_output_gate) {
-        status = find_rows(f, i, table->qkv_modules, heads, 1, hidden, &out->gates);
+        const char *const *gates = table->gate_module ? &table->gate_module : table->qkv_modules;
+        status = find_rows(f, i, gates, heads, 1, hidden, &out->gates);
     }
     if (status) return status;
     return find_cols(f, i, table->o_module, hidden, attended, s->head_start * dim, &out->o);

@@ -98,6 +98,17 @@ static void route(struct pass *pass, uint32_t layer_index, bool normalize) {
     backend->moe->route(backend, &args);
 }
 
+// hidden = residual, where no norm is in front of the MLP.
+static void take_residual(struct pass *pass) {
+    struct decoder *d = pass->d;
+    const struct decoder_workspace *w = &d->workspace;
+    size_t count = (size_t)pass->step->num_tokens * d->config->hidden_size;
+    compose_settle(pass);
+    d->backend->ops->scale(
+        d->backend,
+        &(struct scale_args){.x = w->residual, .out = w->hidden, .count = count, .factor = 1});
+}
+
 // The norm in front of a layer's MLP, and the choice of experts.
 static void norm_route(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
@@ -113,7 +124,11 @@ static void norm_route(struct pass *pass, uint32_t layer_index) {
     // An RMS norm of the residual alone.
     bool is_plain = layer->mlp_norm && !pass->has_unadded && !d->table->is_layer_norm;
     if (is_plain && moe->norm_route && moe->norm_route(d->backend, &args)) return;
-    compose_norm(pass, layer->mlp_norm);
+    if (layer->mlp_norm) {
+        compose_norm(pass, layer->mlp_norm);
+    } else {
+        take_residual(pass);
+    }
     route(pass, layer_index, normalize);
 }
 

@@ -126,6 +126,27 @@ static void test_two_names_of_k_exaone(void **state) {
     }
 }
 
+// The published file has names and defaults of its own.
+static void test_sarvam_mla_is_deepseek_v3(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"architectures\": [\"SarvamMLAForCausalLM\"], \"model_type\": \"sarvam_mla\", "
+        "\"num_experts\": 96, \"num_shared_experts\": 2, "
+        "\"rope_scaling\": {\"type\": \"deepseek_yarn\", \"factor\": 40}}";
+    struct model_config config;
+    struct err err = {0};
+    if (model_config_parse(&config, text, sizeof text - 1, "c.json", &err)) {
+        fail_msg("%s", err.message);
+    }
+    assert_string_equal(config.architecture, "DeepseekV3ForCausalLM");
+    assert_int_equal(config.moe.num_experts, 96);
+    assert_int_equal(config.moe.shared_intermediate_size, 2 * 2048);
+    assert_int_equal(config.moe.num_groups, 0);
+    assert_int_equal(config.own.latent.query_rank, 0);
+    assert_int_equal(config.rope.type, ROPE_YARN);
+    model_config_fini(&config);
+}
+
 #define ERNIE4_5                                                                                   \
     { "architectures", "[\"Ernie4_5_MoeForCausalLM\"]" }
 
@@ -329,6 +350,15 @@ static void test_malformed(void **state) {
         {{HUNYUAN, {"num_experts", "16"}, {"moe_topk", "[3, 2]"}},
          ERR_UNSUPPORTED,
          "moe_topk|differs"},
+        {{{"architectures", "[\"AfmoeForCausalLM\"]"}, {"score_func", "\"softmax\""}},
+         ERR_UNSUPPORTED,
+         "score_func|softmax"},
+        {{{"architectures", "[\"HYV3ForCausalLM\"]"}, {"first_k_dense_replace", "2"}},
+         ERR_UNSUPPORTED,
+         "first_k_dense_replace|2"},
+        {{{"architectures", "[\"Mistral4ForCausalLM\"]"}, {"partial_rotary_factor", "0.25"}},
+         ERR_UNSUPPORTED,
+         "partial_rotary_factor|0.25|0.5"},
         {{{"architectures", "[\"SolarOpenForCausalLM\"]"}, {"topk_group", "2"}},
          ERR_UNSUPPORTED,
          "topk_group|2"},
@@ -356,6 +386,7 @@ int main(void) {
         cmocka_unit_test(test_llama4_has_no_factor),
         cmocka_unit_test(test_null_is_false),
         cmocka_unit_test(test_two_names_of_k_exaone),
+        cmocka_unit_test(test_sarvam_mla_is_deepseek_v3),
         cmocka_unit_test(test_ernie4_5),
         cmocka_unit_test(test_olmoe),
         cmocka_unit_test(test_hunyuan),

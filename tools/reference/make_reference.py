@@ -228,6 +228,7 @@ def families(vocab_size):
     known.update(wrappers(t, {**base, "rms_norm_eps": 0.05}, small))
     known.update(delta_nets(t, {**base, **small, "rms_norm_eps": 0.03}))
     known.update(tiny_families(t))
+    known.update(sparse_families(t))
     return known
 
 
@@ -428,6 +429,76 @@ def tiny_families(t):
     }
 
 
+def sparse_families(t):
+    """Models with experts or latent attention that came later still."""
+    tiny = dict(hidden_size=64, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                num_key_value_heads=1, max_position_embeddings=2048, vocab_size=67, bos_token_id=0,
+                eos_token_id=1, pad_token_id=None, rms_norm_eps=0.04, tie_word_embeddings=True)
+    experts = dict(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=16)
+    windows = dict(sliding_window=48, layer_types=["sliding_attention", "full_attention"])
+    routed = dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=16,
+                  n_shared_experts=1, routed_scaling_factor=2.5, norm_topk_prob=True)
+    latent = dict(tiny, num_key_value_heads=4, kv_lora_rank=48, qk_nope_head_dim=32,
+                  qk_rope_head_dim=16, v_head_dim=16)
+    mscale = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "mscale": 1.0,
+              "mscale_all_dim": 0.707, "original_max_position_embeddings": 64}
+    scaled = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "mscale": 1.0,
+              "mscale_all_dim": 1.0, "original_max_position_embeddings": 64,
+              "llama_4_scaling_beta": 0.3}
+    local = {"full_attention": {"rope_type": "default", "rope_theta": 5e5},
+             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    mrope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5,
+             "mrope_section": [2, 1, 1]}
+    factors = dict(embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.1,
+                   logits_scaling=8.0)
+    return {
+        "youtu": (t.YoutuForCausalLM, t.YoutuConfig(**latent, q_lora_rank=24, embedding_initializer_range=0.08)),
+        "mistral4": (t.Mistral4ForCausalLM, t.Mistral4Config(
+            **latent, **routed, q_lora_rank=24, n_group=4, topk_group=2, first_k_dense_replace=1,
+            rope_parameters=scaled)),
+        "sarvam-mla": (t.DeepseekV3ForCausalLM, t.SarvamMLAConfig(
+            **latent, **routed, first_k_dense_replace=1, rope_parameters=mscale)),
+        "axk1": (t.AXK1ForCausalLM, t.AXK1Config(
+            **latent, **routed, q_lora_rank=24, n_group=4, topk_group=2)),
+        "flex-olmo": (t.FlexOlmoForCausalLM, t.FlexOlmoConfig(
+            **{**tiny, "intermediate_size": 16}, num_experts=5, num_experts_per_tok=3)),
+        "mellum": (t.MellumForCausalLM, t.MellumConfig(
+            **tiny, **experts, **windows, head_dim=32, mlp_layer_types=["sparse", "dense"],
+            rope_parameters=local)),
+        "hy-v3": (t.HYV3ForCausalLM, t.HYV3Config(
+            **tiny, **experts, head_dim=32, num_shared_experts=2)),
+        "sarvam-moe": (t.Glm4MoeForCausalLM, t.SarvamMoEConfig(
+            **tiny, **routed, head_dim=32, first_k_dense_replace=1, attention_bias=True)),
+        "granite-moe-shared": (t.GraniteMoeSharedForCausalLM, t.GraniteMoeSharedConfig(
+            **{**tiny, "num_hidden_layers": 1}, **factors, num_local_experts=5, num_experts_per_tok=3,
+            shared_intermediate_size=24)),
+        "granite-moe-swa": (t.GraniteMoeSWAForCausalLM, t.GraniteMoeSWAConfig(
+            **tiny, **factors, **windows, num_local_experts=5, num_experts_per_tok=3,
+            layer_rope_theta=[500.0, 0])),
+        "afmoe": (t.AfmoeForCausalLM, t.AfmoeConfig(
+            **tiny, **experts, **windows, head_dim=32, num_shared_experts=2, route_scale=2.5,
+            mup_enabled=True, num_dense_layers=1)),
+        "cohere2-moe": (t.Cohere2MoeForCausalLM, t.Cohere2MoeConfig(
+            **{**{k: v for k, v in tiny.items() if k != "rms_norm_eps"}, "num_hidden_layers": 3},
+            num_experts=5, num_experts_per_tok=2, head_dim=32, layer_norm_eps=0.03, sliding_window=48,
+            logit_scale=0.25, num_shared_experts=2, expert_selection_fn="sigmoid",
+            prefix_dense_intermediate_size=56,
+            layer_types=["full_attention", "sliding_attention", "full_attention"],
+            mlp_layer_types=["dense", "sparse", "sparse"])),
+        # The text parts of models of text and images.
+        "kimi-k25": (t.Kimi_K25ForConditionalGeneration, t.Kimi_K25Config(
+            text_config=dict(latent, **routed, model_type="deepseek_v3", q_lora_rank=24, n_group=1,
+                             topk_group=1, first_k_dense_replace=1, num_hidden_layers=2),
+            vision_config=dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                               num_attention_heads=1), tie_word_embeddings=False)),
+        "glm4v": (t.Glm4vForConditionalGeneration, t.Glm4vConfig(
+            text_config=dict(tiny, rope_parameters=mrope),
+            vision_config=dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=1,
+                               out_hidden_size=64, patch_size=2, image_size=8),
+            tie_word_embeddings=False)),
+    }
+
+
 def delta_nets(t, base):
     """Layers with a state, and every fourth one with attention."""
     own = dict(base, num_hidden_layers=5, head_dim=32, linear_num_key_heads=4,
@@ -513,6 +584,11 @@ def write_published_config(folder):
         with open(f"{folder}/config_published_form.json", "w", encoding="utf-8") as file:
             json.dump(config, file, indent=2)
         return
+    if text["model_type"] == "mellum":  # its class is younger than transformers 5
+        text["torch_dtype"] = text.pop("dtype")
+        with open(f"{folder}/config_published_form.json", "w", encoding="utf-8") as file:
+            json.dump(config, file, indent=2)
+        return
     rope = text.pop("rope_parameters")
     if "sliding_attention" in rope:
         local = rope["sliding_attention"]
@@ -527,7 +603,7 @@ def write_published_config(folder):
     types = text.pop("layer_types", [])
     if config["model_type"] == "lfm2":
         text["full_attn_idxs"] = [i for i, kind in enumerate(types) if kind == "full_attention"]
-    if config["model_type"] == "lfm2_moe":
+    if config["model_type"] in ("lfm2_moe", "afmoe"):
         text["layer_types"] = types
     if config["model_type"] == "internlm3":
         text["qkv_bias"], text["bias"] = text.pop("attention_bias"), text.pop("mlp_bias")
@@ -644,17 +720,22 @@ def write_family(out, name, model_class, config, seed):
         model.load_state_dict(pack_fp8(folder), strict=False)
     write_published_config(folder)
     tensors = {}
+    known_small = {**tiny_families(sys.modules["transformers"]), **sparse_families(sys.modules["transformers"])}
     for k, length in enumerate(LENGTHS):
         ids = torch.randint(2, text.vocab_size, (length,))
         with torch.no_grad():
             logits = model(ids[None]).logits[0]
         tensors[f"seq{k}.input_ids"] = ids.to(torch.int32)
         tensors[f"seq{k}.last_logits"] = logits[-1].clone()
-        if name not in tiny_families(sys.modules["transformers"]):
+        if name not in known_small:
             tensors[f"seq{k}.argmax"] = logits.argmax(-1).to(torch.int32)
     save_file(tensors, f"{folder}/expected.safetensors")
     if name == "minicpm":
         rename_to_minicpm(folder)
+    if name == "kimi-k25":  # transformers writes "blocks" where published files have "layers"
+        path = f"{folder}/model.safetensors"
+        save_file({k.replace("language_model.model.blocks.", "language_model.model.layers."): v
+                   for k, v in load_file(path).items()}, path, metadata={"format": "pt"})
     if name in DELTA_NETS:
         write_as_published(folder, with_fused_experts=name == "qwen3-5-moe")
 

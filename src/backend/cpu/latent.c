@@ -4,6 +4,7 @@
  *
  * The matrices of the heads are linears that run together, as those of experts do: a group of rows
  * for each head, of some tokens at a time. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,6 +143,11 @@ static float *token_queries(const struct job *job, uint32_t item) {
     return job->layout.queries + row * latent_row_dim(job->shape);
 }
 
+// A query's factor by its position.
+static float query_factor(const struct latent_args *args, int32_t position) {
+    return 1 + args->query_beta * logf(1 + floorf((float)position / args->query_length));
+}
+
 static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct job *job = arg;
@@ -153,12 +159,14 @@ static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
     CHECK(position >= 0, "token=%u position=%d", token, position);
     const float *rope = args->rope + (size_t)position * s->rope_dim;
     const float *q_rope = (const float *)args->q_rope + (size_t)token * s->num_heads * s->rope_dim;
+    float factor = args->query_beta != 0 ? query_factor(args, position) : 1;
     float *q = token_queries(job, item), *kv = (float *)args->kv + (size_t)token * row_dim;
     for (uint32_t head = 0; head < s->num_heads; head++, q += row_dim, q_rope += s->rope_dim) {
         const float *result = job->layout.results + ((size_t)head * job->num + item) * s->rank;
         memcpy(q, result, s->rank * sizeof *q);
         memcpy(q + s->rank, q_rope, s->rope_dim * sizeof *q);
         job->kernels->rope_head(q + s->rank, NULL, rope, s->rope_dim, args->eps);
+        for (uint32_t i = 0; i < row_dim && factor != 1; i++) q[i] *= factor;
     }
     job->kernels->rms_norm(kv, NULL, args->norm, kv, s->rank, args->eps);
     job->kernels->rope_head(kv + s->rank, NULL, rope, s->rope_dim, args->eps);

@@ -168,3 +168,12 @@ const struct model_family family_hyperclovax = {
     .mlp_bias = {.key = BIAS_MLP},
     .change = change_clovax,
 };
+
+const struct model_family family_granite_moe_shared = {
+    .name = "Granite MoE with a shared expert",
+    .architecture = "GraniteMoeSharedForCausalLM",
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .expert_names = &hybrid_names,
+    .change = change,
+};

@@ -1,7 +1,8 @@
-/* OLMo 2, 3 and OLMoE: norms of q and k over all heads. OLMo 2 and 3 have norms behind attention
- * and MLP instead of in front. In OLMo 3 three of four layers have a window, and only the others a
- * scaled rotary embedding. OLMoE has experts in every layer. Sources: arXiv 2501.00656, arXiv
- * 2512.13961, arXiv 2409.02060, and transformers' Olmo2, Olmo3 and Olmoe. */
+/* OLMo 2, 3, OLMoE and FlexOlmo: norms of q and k over all heads. All but OLMoE have norms behind
+ * attention and MLP instead of in front. In OLMo 3 three of four layers have a window, and only
+ * the others a scaled rotary embedding. OLMoE and FlexOlmo have experts in every layer. Sources:
+ * arXiv 2501.00656, arXiv 2512.13961, arXiv 2409.02060, and transformers' Olmo2, Olmo3, Olmoe and
+ * FlexOlmo. */
 #include "model/family.h"
 
 static void change(struct layer_table *table, const struct model_config *config) {
@@ -29,6 +30,21 @@ const struct model_family family_olmo3 = {
     .qkv_bias = {.key = BIAS_ATTENTION},
     .o_bias = {.key = BIAS_ATTENTION},
     .change = change,
+};
+
+static void change_flex(struct layer_table *table, const struct model_config *config) {
+    (void)config;
+    for (uint32_t i = 0; i < table->num_layers; i++) table->layers[i].norm_place = NORM_AFTER;
+}
+
+const struct model_family family_flex_olmo = {
+    .name = "FlexOlmo",
+    .architecture = "FlexOlmoForCausalLM",
+    .head_norm = HEAD_NORM_ROW,
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .expert_names = &plain_expert_names,
+    .change = change_flex,
 };
 
 const struct model_family family_olmoe = {

@@ -282,8 +282,7 @@ static enum status load_scalar(struct loader *l, uint32_t i, struct decoder_laye
     return status;
 }
 
-// q, k, v and o, and the gates of attention's result, which are beside q in one tensor: of each
-// head q, then its gates.
+// q, k, v and o, and the gates of attention's result.
 static enum status load_attention(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
     const struct model_config *c = d->config;
@@ -293,7 +292,8 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     bool is_stacked = d->table->is_qkv_stacked, has_gate = described->has_output_gate;
     uint32_t dim = described->head_dim;
     struct head_rotation rotation = loader_rotation(d->table, described), none = {0};
-    uint32_t stride = has_gate ? 2 * dim : dim;
+    const char *gate_module = d->table->gate_module;
+    uint32_t stride = has_gate && !gate_module ? 2 * dim : dim;
     uint32_t kv_heads = described->num_kv_heads;
     uint32_t q = c->num_heads * stride, kv = kv_heads * dim;
     uint32_t kv_start = loader_kv_head_start(d, described) * dim;
@@ -312,7 +312,11 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
         at += rows;
     }
     struct row_part gate = parts[0];
-    gate.start += dim;
+    if (gate_module) {
+        gate.module = gate_module;
+    } else {
+        gate.start += dim;
+    }
     gate.rotation = none;
     bool has_kv = described->kv_source == KV_OWN;
     const struct row_linear linears[] = {{parts, has_kv ? 3 : 1, formats.qkv, &layer->qkv},

@@ -71,7 +71,8 @@ enum status norms_load(struct loader *l, uint32_t i, struct decoder_layer *layer
         float **out;
     } norms[] = {
         {names->attention, place != NORM_AFTER && has_mixer, &layer->input_norm},
-        {names->attention_post, place != NORM_BEFORE && has_mixer, &layer->input_post_norm},
+        {names->attention_post, place != NORM_BEFORE && has_mixer && names->attention_post,
+         &layer->input_post_norm},
         {names->mlp, place != NORM_AFTER && has_mlp, &layer->mlp_norm},
         {names->mlp_post, place != NORM_BEFORE && has_mlp, &layer->mlp_post_norm},
         {EXPERTS_NORM, has_branches, &layer->experts_norm},

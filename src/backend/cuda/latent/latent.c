@@ -34,6 +34,10 @@ static enum status cuda_latent_check_shape(const struct backend *backend,
                        "for 512, multiples of 64, 64, and multiples of 64",
                        shape->rank, shape->nope_dim, shape->rope_dim, shape->value_dim);
     }
+    if (shape->scales_queries) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "device cuda has no latent attention with q scaled by its position");
+    }
     if (cuda_latent_fits(info)) return OK;
     return err_set(err, ERR_UNSUPPORTED,
                    "latent attention needs more shared memory than this GPU's %d bytes",
