@@ -1,6 +1,6 @@
-/* How a model of embeddings makes a vector of a text, as sentence-transformers publishes it:
- * modules.json names the steps behind the transformer, 1_Pooling/config.json says which hidden
- * states count, and config_sentence_transformers.json has texts to put in front of a text
+/* How a model of embeddings makes a vector of a text, as sentence-transformers publishes it.
+ * modules.json names the steps behind the transformer. 1_Pooling/config.json says which hidden
+ * states count. config_sentence_transformers.json has texts to put in front of a text
  * ("prompts"), such as the instruction of a query. */
 #ifndef CHECKPOINT_POOLING_CONFIG_H
 #define CHECKPOINT_POOLING_CONFIG_H

@@ -2,9 +2,9 @@
  * Format: https://github.com/huggingface/safetensors (README, "Format"): 8 bytes little-endian
  * header length, a JSON object {name: {dtype, shape, data_offsets}}, then the data.
  *
- * Checked: the header fits in the file and in 100 MB and begins with '{'; it is valid JSON without
- * duplicate names; __metadata__ maps strings to strings; dtypes are known; shapes and sizes agree
- * without overflow; the tensors cover the data from its first to its last byte without hole or
+  * Checked: the header fits in the file and in 100 MB, begins with '{', and is valid JSON without
+ * duplicate names. __metadata__ maps strings to strings. Dtypes are known. Shapes and sizes agree
+ * without overflow. The tensors cover the data from its first to its last byte without hole or
  * overlap. Data may be unaligned, and tensors may be empty or of rank 0. As in the reference
  * implementation, other keys of a tensor are ignored. Opening reads only the header; tensors are
  * read from the open file on demand. */

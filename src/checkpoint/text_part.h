@@ -1,6 +1,6 @@
-/* The text model inside a checkpoint of several models, such as Qwen3-VL or Mistral Small 3: its
- * configuration is "text_config", or in Qwen2-VL and 2.5 the rest of config.json, and its tensors
- * may have a prefix of their own. What belongs to images, video and sound is left out knowingly:
+/* The text model inside a checkpoint of several models, such as Qwen3-VL or Mistral Small 3. Its
+ * configuration is "text_config", or in Qwen2-VL and 2.5 the rest of config.json. Its tensors may
+ * have a prefix of their own. What belongs to images, video and sound is left out knowingly:
  * text is answered as if the rest were not there. */
 #ifndef CHECKPOINT_TEXT_PART_H
 #define CHECKPOINT_TEXT_PART_H
