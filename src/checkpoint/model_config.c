@@ -189,6 +189,10 @@ static enum status read_sizes(struct model_config *config, const json_t *root, c
     struct class_defaults defaults = class_defaults_of(config->architecture);
     bool has_own_key = own_config_has(config->architecture, "block_ff_dim");
     if (has_own_key && jread_get(root, "block_ff_dim")) defaults.mlp_key = "block_ff_dim";
+    static const char dense_key[] = "prefix_dense_intermediate_size";
+    if (own_config_has(config->architecture, dense_key) && jread_get(root, dense_key)) {
+        defaults.mlp_key = dense_key;
+    }
     const struct {
         const char *key;
         uint32_t max;
@@ -277,7 +281,13 @@ static enum status read_flags(struct model_config *config, const json_t *root, c
                               struct err *err) {
     const struct class_defaults defaults = class_defaults_of(config->architecture);
     double eps = defaults.rms_norm_eps;
-    enum status status = config_read_double(root, defaults.eps_key, 1e-30, 1, &eps, what, err);
+    const char *eps_key = defaults.eps_key;
+    // Command A+ may have RMS norms in place of LayerNorms.
+    if (own_config_has(config->architecture, "prefix_dense_intermediate_size") &&
+        jread_get(root, "rms_norm_eps")) {
+        eps_key = "rms_norm_eps";
+    }
+    enum status status = config_read_double(root, eps_key, 1e-30, 1, &eps, what, err);
     config->rms_norm_eps = (float)eps;
     const struct {
         const char *key, *other;

@@ -113,6 +113,22 @@ static enum status read_top_k(struct moe_config *moe, const json_t *root, const 
     return OK;
 }
 
+// Of logits themselves, so the largest are chosen whichever it is. Softmax is of the chosen ones.
+static enum status read_selection(struct moe_config *moe, const json_t *root, const char *what,
+                                  struct err *err) {
+    static const char key[] = "expert_selection_fn";
+    const char *how = "softmax";
+    enum status status = jread_string(root, key, &how, what, err);
+    if (status) return status;
+    moe->is_sigmoid = strcmp(how, "sigmoid") == 0;
+    if (moe->is_sigmoid) return OK;
+    moe->norm_topk_prob = true;
+    if (strcmp(how, "softmax") == 0) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"%s\" is \"%.40s\", only softmax and sigmoid are supported", what, key,
+                   how);
+}
+
 static enum status read_sizes(struct moe_config *moe, const json_t *root,
                               const struct moe_defaults *known, const char *what, struct err *err) {
     const struct moe_keys *keys = known->keys;
@@ -124,6 +140,7 @@ static enum status read_sizes(struct moe_config *moe, const json_t *root,
     if (!status && keys->norm) {
         status = config_read_bool(root, keys->norm, &moe->norm_topk_prob, what, err);
     }
+    if (!status && keys->has_selection) status = read_selection(moe, root, what, err);
     if (!status && keys->shared_size) {
         // Where the class has none by default, 0 says so.
         status = config_read_u32(root, keys->shared_size, moe->shared_intermediate_size ? 1 : 0,

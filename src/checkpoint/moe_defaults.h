@@ -23,6 +23,7 @@ struct moe_keys {
     bool has_sparse_list; // moe_layers has the sparse ones; missing: the step says it
     bool has_types; // mlp_layer_types may say of each layer whether it is dense
     bool has_groups; // n_group and topk_group
+    bool has_selection; // expert_selection_fn: softmax of the chosen, or sigmoid
     bool has_blocks; // the layers whose block is experts
 };
 

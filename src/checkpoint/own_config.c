@@ -21,6 +21,8 @@ static const struct {
     {"BambaForCausalLM", {"partial_rotary_factor"}},
     {"CohereForCausalLM", {"logit_scale", "use_qk_norm"}},
     {"Cohere2ForCausalLM", {"logit_scale"}},
+    {"Cohere2MoeForCausalLM",
+     {"logit_scale", "prefix_dense_sliding_window_pattern", "prefix_dense_intermediate_size"}},
     {"AfmoeForCausalLM", {"mup_enabled"}},
     {"AXK1ForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
     {"DeepseekV2ForCausalLM", {"kv_lora_rank", "q_lora_rank"}},
@@ -49,6 +51,9 @@ static const struct {
     {"GraniteMoeHybridForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
       "position_embedding_type", "mamba_n_heads", "rope_interleave"}},
+    {"GraniteMoeSWAForCausalLM",
+     {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
+      "layer_rope_theta"}},
     {"GraniteSWAForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
       "layer_rope_theta"}},
@@ -79,6 +84,7 @@ static const struct {
     {"Qwen3_5ForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
     {"Qwen3_5MoeForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
     {"StableLmForCausalLM", {"partial_rotary_factor", "use_parallel_residual", "qk_layernorm"}},
+    {"SarvamMoEForCausalLM", {"use_qk_norm"}},
     {"SmolLM3ForCausalLM", {"no_rope_layers", "no_rope_layer_interval", "rope_interleave"}},
     {"YoutuForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
 };
@@ -436,6 +442,27 @@ static enum status read_temperature(struct own_config *out, const json_t *root, 
     return status;
 }
 
+static enum status read_cohere2_moe(struct own_config *out, const json_t *root, const char *what,
+                                    struct err *err) {
+    static const char key[] = "shared_expert_combination_strategy";
+    uint32_t num_shared = 0, pattern = 1;
+    const char *how = "average";
+    enum status status = jread_string(root, key, &how, what, err);
+    if (!status)
+        status = config_read_u32(root, "num_shared_experts", 0, 1 << 12, &num_shared, what, err);
+    if (!status) {
+        status = config_read_u32(root, "prefix_dense_sliding_window_pattern", 1, UINT16_MAX,
+                                 &pattern, what, err);
+    }
+    if (status) return status;
+    out->has_rms_norms = jread_get(root, "rms_norm_eps") != NULL;
+    out->has_dense_ropes = pattern == 1;
+    out->averages_experts = num_shared && strcmp(how, "average") == 0;
+    if (strcmp(how, "average") == 0 || strcmp(how, "sum") == 0) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"%s\" is \"%.40s\", only average and sum are supported", what, key, how);
+}
+
 enum status own_config_read(struct own_config *out, const json_t *root, const char *architecture,
                             uint32_t num_layers, const char *what, struct err *err) {
     *out = (struct own_config){0};
@@ -450,11 +477,15 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
         out->use_qk_norm = true;
         status = read_temperature(out, root, what, err);
     }
+    if (strcmp(architecture, "SarvamMoEForCausalLM") == 0) out->use_qk_norm = true; // by default
     if (!status && own_config_has(architecture, "use_qk_norm")) {
         status = jread_bool(root, "use_qk_norm", &out->use_qk_norm, what, err);
     }
     if (!status && own_config_has(architecture, "qk_layernorm")) {
         status = jread_bool(root, "qk_layernorm", &out->use_qk_norm, what, err);
+    }
+    if (!status && own_config_has(architecture, "prefix_dense_sliding_window_pattern")) {
+        status = read_cohere2_moe(out, root, what, err);
     }
     if (!status && own_config_has(architecture, "mup_enabled")) {
         status = jread_bool(root, "mup_enabled", &out->scales_embeddings, what, err);

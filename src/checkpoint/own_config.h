@@ -55,6 +55,9 @@ struct own_config {
     // In layers without a rotary embedding q is scaled by its position, as rope_config has it.
     double temperature_scale, temperature_length; // 0: it is not
     bool scales_embeddings; // the embeddings are multiplied by sqrt(hidden_size)
+    // Of Command A+: norms are RMS norms; dense layers have a rotary embedding, also without a
+    // window; what the shared expert and the others add is halved.
+    bool has_rms_norms, has_dense_ropes, averages_experts;
     bool use_qk_norm; // q and k are normed by head; StableLM's qk_layernorm
     bool lacks_post_norm; // there are no norms behind attention and MLP
     bool is_parallel; // attention and MLP read the same norm

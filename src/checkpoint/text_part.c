@@ -178,6 +178,20 @@ static int read_sarvam(json_t *text) {
     return failed | json_object_set_new(text, "rope_scaling", rope);
 }
 
+// Sarvam 30B as transformers writes it has the class' name of GLM-4.5, and tensors of its own.
+static int read_sarvam_moe(json_t *text) {
+    static const struct {
+        const char *key, *instead;
+    } names[] = {{"n_routed_experts", "num_experts"}, {"n_shared_experts", "num_shared_experts"}};
+    int failed =
+        json_object_set_new(text, "architectures", json_pack("[s]", "SarvamMoEForCausalLM"));
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        json_t *value = json_object_get(text, names[i].key);
+        if (value) failed |= json_object_set(text, names[i].instead, value);
+    }
+    return failed;
+}
+
 // A checkpoint of a text model alone may have the positions of three parts too. Qwen2-VL and
 // Qwen2.5-VL are published with the text model's keys beside "vision_config".
 static enum status text_model_config(json_t **out, json_t *root, const char *what,
@@ -187,7 +201,9 @@ static enum status text_model_config(json_t **out, json_t *root, const char *wha
     if (status) return status;
     bool is_flat = type && (strcmp(type, "qwen2_vl") == 0 || strcmp(type, "qwen2_5_vl") == 0);
     bool is_sarvam = type && strcmp(type, "sarvam_mla") == 0;
-    if (!is_flat && !is_sarvam && (!type || strncmp(type, "qwen3_5_", strlen("qwen3_5_")) != 0)) {
+    bool is_sarvam_moe = type && strcmp(type, "sarvam_moe") == 0;
+    if (!is_flat && !is_sarvam && !is_sarvam_moe &&
+        (!type || strncmp(type, "qwen3_5_", strlen("qwen3_5_")) != 0)) {
         *out = json_incref(root);
         return OK;
     }
@@ -195,6 +211,7 @@ static enum status text_model_config(json_t **out, json_t *root, const char *wha
     int failed = text ? drop_parts_of_rope(text) : -1;
     if (is_sarvam && !failed) failed = read_sarvam(text);
     if (is_flat && !failed) failed = add_defaults(text, QWEN2_VL_DEFAULTS);
+    if (is_sarvam_moe && !failed) failed = read_sarvam_moe(text);
     if (is_flat && !failed) {
         (void)json_object_del(text, "vision_config");
         failed = json_object_set_new(text, "architectures", json_pack("[s]", "Qwen2ForCausalLM"));
@@ -243,6 +260,7 @@ bool text_part_tensor_name(const char *name, char *out, size_t size) {
         {"backbone.embeddings.", "model.embed_tokens."},
         {"backbone.norm_f.", "model.norm."},
         {"backbone.", "model."},
+        {"model.word_embeddings.", "model.embed_tokens."},
         {"embed_tokens.", "model.embed_tokens."},
         {"layers.", "model.layers."},
         {"norm.", "model.norm."},

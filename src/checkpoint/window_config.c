@@ -37,8 +37,10 @@ static const struct window_rule rules[] = {
     {"AfmoeForCausalLM", 1024, true, LIMIT_IGNORED, 0, 4, false, false},
     {"MellumForCausalLM", 1024, true, LIMIT_IGNORED, 0, 1, false, false},
     {"Cohere2ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false, false},
+    {"Cohere2MoeForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false, false},
     {"Dots1ForCausalLM", 4096, true, LIMIT_IS_FIRST, 62, 0, false, false},
     {"CwmForCausalLM", 8192, true, LIMIT_IGNORED, 0, 4, false, true},
+    {"GraniteMoeSWAForCausalLM", 128, true, LIMIT_IGNORED, 0, 4, false, true},
     {"GraniteSWAForCausalLM", 128, true, LIMIT_IGNORED, 0, 4, false, true},
     {"MistralForCausalLM", 4096, true, LIMIT_IGNORED, 0, 0, false, false},
     {"MinistralForCausalLM", 4096, true, LIMIT_IGNORED, 0, 0, false, false},
@@ -84,6 +86,7 @@ static const char *const without_windows[] = {"ApertusForCausalLM",
                                               "GraniteMoeHybridForCausalLM",
                                               "HunYuanDenseV1ForCausalLM",
                                               "HunYuanMoEV1ForCausalLM",
+                                              "SarvamMoEForCausalLM",
                                               "SolarOpenForCausalLM",
                                               "HeliumForCausalLM",
                                               "HyperCLOVAXForCausalLM",
@@ -203,6 +206,15 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
         status = config_read_u32(root, "max_window_layers", 0, INT32_MAX, &limit, what, err);
     uint32_t pattern = rule->pattern;
     const json_t *types = jread_get(root, "layer_types");
+    uint32_t prefix = 0,
+             prefix_pattern = 1; // Command A+'s dense layers have a pattern of their own
+    if (!status && own_config_has(config->architecture, "prefix_dense_sliding_window_pattern")) {
+        status = config_read_u32(root, "first_k_dense_replace", 0, INT32_MAX, &prefix, what, err);
+        if (!status) {
+            status = config_read_u32(root, "prefix_dense_sliding_window_pattern", 1, INT32_MAX,
+                                     &prefix_pattern, what, err);
+        }
+    }
     if (!status && pattern) status = read_pattern(&pattern, root, window && !types, what, err);
     if (status) return status;
     config->is_sliding = calloc(config->num_layers, sizeof *config->is_sliding);
@@ -217,7 +229,9 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
             config->is_sliding[i] = has_no_rope[i];
         } else if (!types) {
             uint32_t number = rule->first_is_full ? i : i + 1;
-            config->is_sliding[i] = i >= first && i < end && (!pattern || number % pattern);
+            uint32_t of = i < prefix ? prefix_pattern : pattern;
+            if (i >= prefix) number -= prefix;
+            config->is_sliding[i] = i >= first && i < end && (!of || number % of);
         }
         if (rule->last_is_full && i + 1 == config->num_layers) config->is_sliding[i] = false;
         has_window |= config->is_sliding[i];

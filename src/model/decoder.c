@@ -174,7 +174,12 @@ static void mix(struct pass *pass, uint32_t layer_index) {
                                                             .gate_stride = cols});
 }
 
-// Attention and MLP of the same normed residual. Several ranks sum both results at once.
+static bool is_sparse(const struct decoder *d, uint32_t i) {
+    return d->layers[i].experts != NULL;
+}
+
+// Attention and MLP, or experts, of the same normed residual. Several ranks sum both results at
+// once.
 static void parallel_block(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct linear *o = d->layers[layer_index].o;
@@ -184,14 +189,23 @@ static void parallel_block(struct pass *pass, uint32_t layer_index) {
     mix(pass, layer_index);
     if (d->comm->world_size == 1) {
         compose_project_out(pass, o, attended, &end);
-        mlp_dense(pass, layer_index);
+        if (!is_sparse(d, layer_index)) {
+            mlp_dense(pass, layer_index);
+            return;
+        }
+        compose_settle(pass);
+        mlp_sparse_add_to(pass, layer_index, d->workspace.residual);
         return;
     }
     void *sum = compose_projected(pass);
     d->backend->ops->linear(
         d->backend, &(struct linear_args){
                         .linear = o, .x = attended, .out = sum, .rows = pass->step->num_tokens});
-    mlp_add_to(pass, layer_index, sum);
+    if (is_sparse(d, layer_index)) {
+        mlp_sparse_add_to(pass, layer_index, sum);
+    } else {
+        mlp_add_to(pass, layer_index, sum);
+    }
     compose_add_projected(pass, &end);
 }
 
@@ -369,10 +383,6 @@ static void embed(struct pass *pass) {
     compose_scale_embeddings(pass, out);
     pass->has_unadded = pass->is_first = !is_whole;
     compose_norm_embeddings(pass);
-}
-
-static bool is_sparse(const struct decoder *d, uint32_t i) {
-    return d->layers[i].experts != NULL;
 }
 
 // How many layers before layer `i` take the same kernels.

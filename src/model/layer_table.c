@@ -11,6 +11,7 @@ enum status layer_table_init(struct layer_table *table, const struct model_confi
                                               "self_attn.v_proj"};
     *table = (struct layer_table){
         .qkv_modules = qkv_modules,
+        .stacked_qkv = "self_attn.qkv_proj",
         .mlp = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"},
         .final_norm = "model.norm",
         .o_module = "self_attn.o_proj",
@@ -307,7 +308,6 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
          layer->is_sparse && !layer->has_branches && layer->activation == ACTIVATION_GELU_TANH},
         {"a LayerNorm behind attention or MLP",
          table->is_layer_norm && (layer->norm_place != NORM_BEFORE || layer->has_branches)},
-        {"attention beside experts", layer->is_parallel && layer->is_sparse},
         {"linear attention with a rotary embedding",
          !layer_attends(layer) && layer_has_state(layer) && layer->rope != ROPE_NONE},
         {"linear attention over a window", layer_has_state(layer) && layer->window},

@@ -83,7 +83,8 @@ struct layer {
     // residual += attention(h) + mamba(h), where h = norm(residual): one norm, by NORM_BEFORE. So
     // the layer has keys and values, and a state.
     bool has_mamba;
-    // residual += attention(h) + mlp(h), where h = norm(residual): one norm, by NORM_BEFORE.
+    // residual += attention(h) + mlp(h), or experts(h), where h = norm(residual): one norm, by
+    // NORM_BEFORE.
     bool is_parallel;
     // Of a sparse layer: the shared expert and the others both begin at the residual, each with
     // norms of its own around it. The router has one too, and a factor for each expert's weight.
@@ -156,6 +157,7 @@ struct layer_table {
     // Static: the module of the output gates. NULL: q has them too, of each head behind its q.
     const char *gate_module;
     bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor
+    const char *stacked_qkv; // static: that module, "self_attn.qkv_proj"
     bool is_rope_interleaved; // pairs of its heads of q and k that are rotated are neighbours
     struct mlp_names mlp; // of dense layers
     float gate_scale; // factor of their gates, in front of the activation

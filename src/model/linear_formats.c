@@ -138,7 +138,6 @@ static enum status find_experts(const struct finder *f, uint32_t layer,
 static enum status find_attention(const struct finder *f, uint32_t i, const struct model_config *c,
                                   const struct layer_table *table, const struct decoder_shape *s,
                                   struct layer_formats *out) {
-    static const char *const stacked[] = {STACKED_QKV_MODULE};
     const struct layer *layer = &table->layers[i];
     uint32_t dim = layer->head_dim, hidden = c->hidden_size, attended = c->num_heads * dim;
     uint32_t q = layer->has_output_gate && !table->gate_module ? 2 * attended : attended,
@@ -148,7 +147,7 @@ static enum status find_attention(const struct finder *f, uint32_t i, const stru
     if (layer->kv_source != KV_OWN) num_modules = 1;
     enum status status =
         table->is_qkv_stacked
-            ? find_rows(f, i, stacked, &all_heads, 1, hidden, &out->qkv)
+            ? find_rows(f, i, &table->stacked_qkv, &all_heads, 1, hidden, &out->qkv)
             : find_rows(f, i, table->qkv_modules, heads, num_modules, hidden, &out->qkv);
     if (!status && layer->has_output_gate) {
         const char *const *gates = table->gate_module ? &table->gate_module : table->qkv_modules;

@@ -35,7 +35,6 @@ enum { WEIGHT_NAME_BYTES = 128 };
 extern const char *const delta_modules[2];
 #define STACKED_DELTA_MODULE "linear_attn.in_proj_qkvz"
 #define DELTA_OUT_MODULE "linear_attn.out_proj"
-#define STACKED_QKV_MODULE "self_attn.qkv_proj" // of layer_table.is_qkv_stacked
 #define LATENT_Q_MODULE "self_attn.q_a_proj" // of latent attention
 #define LATENT_KV_MODULE "self_attn.kv_a_proj_with_mqa"
 // q of a latent, or of the residual.

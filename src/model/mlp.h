@@ -12,5 +12,7 @@ void mlp_dense(struct pass *pass, uint32_t layer_index);
 void mlp_add_to(struct pass *pass, uint32_t layer_index, void *sum);
 // residual += experts(norm(residual)), with what is beside them.
 void mlp_sparse(struct pass *pass, uint32_t layer_index);
+// As mlp_add_to, times mlp_scale. `sum` may be workspace.residual.
+void mlp_sparse_add_to(struct pass *pass, uint32_t layer_index, void *sum);
 
 #endif

@@ -230,3 +230,26 @@ void mlp_sparse(struct pass *pass, uint32_t layer_index) {
     }
     compose_add_projected(pass, &end);
 }
+
+void mlp_sparse_add_to(struct pass *pass, uint32_t layer_index, void *sum) {
+    struct decoder *d = pass->d;
+    const struct decoder_workspace *w = &d->workspace;
+    bool has_shared = d->layers[layer_index].shared_down;
+    struct experts_args args = experts_args_of(pass, layer_index);
+    args.shared = (struct shared_expert){0};
+    args.out = w->projected;
+    route(pass, layer_index, d->config->moe.norm_topk_prob);
+    d->backend->moe->experts(d->backend, &args);
+    if (has_shared) {
+        shared_mlp(pass, layer_index, w->shared);
+        gate_shared_expert(pass, layer_index, w->shared);
+        add_shared(pass, w->projected);
+    }
+    d->backend->ops->scale(
+        d->backend,
+        &(struct scale_args){.x = w->projected,
+                             .out = sum,
+                             .count = (size_t)pass->step->num_tokens * d->config->hidden_size,
+                             .factor = d->table->layers[layer_index].mlp_scale,
+                             .adds = true});
+}

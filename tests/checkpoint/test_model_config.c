@@ -412,6 +412,7 @@ static const struct {
     {"mellum", "MellumForCausalLM", ROPE_DEFAULT, 5e5},
     {"mistral4", "Mistral4ForCausalLM", ROPE_YARN, 1e4},
     {"sarvam-mla", "DeepseekV3ForCausalLM", ROPE_YARN, 1e4},
+    {"sarvam-moe", "SarvamMoEForCausalLM", ROPE_DEFAULT, 8e6},
     {"youtu", "YoutuForCausalLM", ROPE_DEFAULT, 1e4},
     {"kimi-k25", "DeepseekV3ForCausalLM", ROPE_DEFAULT, 1e4},
     {"glm4v", "Glm4ForCausalLM", ROPE_DEFAULT, 1e4},

@@ -177,3 +177,21 @@ const struct model_family family_granite_moe_shared = {
     .expert_names = &hybrid_names,
     .change = change,
 };
+
+static const struct expert_names swa_names = {
+    .router = "block_sparse_moe.router",
+    .shared = {shared_gate_up, shared_gate_up, shared_down},
+    .experts = "block_sparse_moe.experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+};
+
+const struct model_family family_granite_moe_swa = {
+    .name = "Granite MoE SWA",
+    .architecture = "GraniteMoeSWAForCausalLM",
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .expert_names = &swa_names,
+    .change = change_swa,
+};

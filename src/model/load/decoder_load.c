@@ -306,7 +306,7 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     };
     for (uint32_t k = 0, at = 0; is_stacked && k < ARRAY_LEN(parts); k++) {
         uint32_t rows = parts[k].rows;
-        parts[k].module = STACKED_QKV_MODULE;
+        parts[k].module = d->table->stacked_qkv;
         parts[k].rows = q + 2 * kv;
         parts[k].start += at;
         at += rows;

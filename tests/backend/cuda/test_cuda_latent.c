@@ -14,11 +14,11 @@ enum { RANK = 512, ROPE = 64, ROW = RANK + ROPE };
 enum { BLOCK = 16, BLOCKS = 64, TABLE_ROWS = 3, TABLE_STRIDE = 32, SEQS = 3, TOKENS = 224 };
 enum { NUM_STEPS = 5, POSITIONS = TABLE_STRIDE * BLOCK, LAYERS = 2 };
 
-static const struct latent_shape shapes[] = {{16, RANK, 128, ROPE, 128},
-                                             {20, RANK, 192, ROPE, 256},
-                                             {3, RANK, 64, ROPE, 64},
-                                             {40, RANK, 64, ROPE, 128},
-                                             {128, RANK, 128, ROPE, 128}};
+static const struct latent_shape shapes[] = {{16, RANK, 128, ROPE, 128, false},
+                                             {20, RANK, 192, ROPE, 256, false},
+                                             {3, RANK, 64, ROPE, 64, false},
+                                             {40, RANK, 64, ROPE, 128, false},
+                                             {128, RANK, 128, ROPE, 128, false}};
 
 // The last sequence is padding, which the CPU has not.
 static const struct {
@@ -226,7 +226,7 @@ static void test_matches(void **state) {
 static void test_other_lengths_are_refused(void **state) {
     struct backend *backend = ((const struct device_pair *)*state)->device;
     if (!backend->latent || !backend->queue) skip();
-    const struct latent_shape shape = {4, 256, 128, ROPE, 128};
+    const struct latent_shape shape = {4, 256, 128, ROPE, 128, false};
     struct err err = {0};
     assert_int_equal(backend->latent->check_shape(backend, &shape, &err), ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "latents of 256"));
