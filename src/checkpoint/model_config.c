@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/class_defaults.h"
 #include "checkpoint/config_read.h"
+#include "checkpoint/draft_layers.h"
 #include "checkpoint/moe_config.h"
 #include "checkpoint/own_config.h"
 #include "checkpoint/quantized/quantization_document.h"
@@ -447,33 +448,6 @@ static enum status read_rope_or_default(struct model_config *config, const json_
     return status;
 }
 
-// Layers behind the others. They are not loaded.
-static enum status read_draft_layers(struct model_config *config, const json_t *root,
-                                     const char *what, struct err *err) {
-    static const struct {
-        const char *architecture, *key;
-    } keys[] = {{"DeepseekV3ForCausalLM", "num_nextn_predict_layers"},
-                {"Glm4MoeForCausalLM", "num_nextn_predict_layers"},
-                {"Glm4MoeLiteForCausalLM", "num_nextn_predict_layers"},
-                // Those of a folder have names of their own, "model.mtp_".
-                {"Ernie4_5_MoeForCausalLM", "num_nextn_predict_layers"},
-                {"MiniMaxM2ForCausalLM", "num_mtp_modules"},
-                {"NemotronHForCausalLM", "num_nextn_predict_layers"},
-                // Those of a folder have names of their own, "mtp.". A GGUF file has layers.
-                {"ExaoneMoeForCausalLM", "num_nextn_predict_layers"},
-                {"HYV3ForCausalLM", "num_nextn_predict_layers"},
-                {"MellumForCausalLM", "num_nextn_predict_layers"},
-                {"Qwen3_5ForCausalLM", "mtp_num_hidden_layers"},
-                {"Qwen3_5MoeForCausalLM", "mtp_num_hidden_layers"},
-                {"Qwen3NextForCausalLM", "mtp_num_hidden_layers"}};
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        if (strcmp(keys[i].architecture, config->architecture) != 0) continue;
-        return config_read_u32(root, keys[i].key, 0, LAYERS_MAX, &config->num_draft_layers, what,
-                               err);
-    }
-    return OK;
-}
-
 // LFM2's MLP is two thirds of the size in config.json, times a factor, rounded up to a multiple.
 static enum status adjust_mlp_size(struct model_config *config, const json_t *root,
                                    const char *what, struct err *err) {
@@ -520,7 +494,7 @@ static enum status read_config(struct model_config *config, const json_t *root, 
     if (!status) status = moe_config_read(config, root, what, err);
     if (!status) status = quantization_config_read(&config->quantization, root, what, err);
     if (!status) status = read_rope_or_default(config, root, what, err);
-    if (!status) status = read_draft_layers(config, root, what, err);
+    if (!status) status = draft_layers_read(config, root, what, err);
     if (!status) status = config_read_eos(root, config, what, err);
     // Drafts, in the same file.
     config->has_other_parts |= config->own.delta.num_heads || config->num_draft_layers;
