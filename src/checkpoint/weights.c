@@ -390,6 +390,10 @@ bool weights_is_dummy(const struct weights *weights) {
     return weights->dummy;
 }
 
+bool weights_has_mlx_convs(const struct weights *weights) {
+    return weights->table.has_mlx_convs;
+}
+
 enum status weights_form(const struct weights *weights, const char *name, uint64_t rows,
                          uint64_t cols, struct matrix_form *out, struct err *err) {
     const uint64_t shape[2] = {rows, cols};

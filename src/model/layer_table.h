@@ -173,6 +173,8 @@ struct layer_table {
     // Factors of Mamba's z, x, B, C and dt. They and gate_scale become part of the weights.
     float mamba_scales[MAMBA_PARTS];
     bool lacks_mamba_norm; // there is no norm behind Mamba-2
+    // MLX multiplies weights by such factors when it converts a checkpoint, but leaves some out.
+    bool loses_factors_by_mlx;
     struct latent_config latent; // of layers with latent attention
     // A checkpoint may have q, k, v and z of such a layer in one tensor, and b and a, by key head.
     bool is_delta_stacked;

@@ -412,59 +412,6 @@ static void test_skipped_modules_are_whole_components(void **state) {
     quantization_config_fini(&c);
 }
 
-#define MLX_OF(model, quantization)                                                                \
-    "{\"architectures\": [\"" model "\"], \"quantization\": " quantization "}"
-#define MLX(quantization) MLX_OF("Qwen3ForCausalLM", quantization)
-
-static void test_mlx(void **state) {
-    (void)state;
-    struct quantization_config c = quantization_read(
-        MLX("{\"group_size\": 128, \"bits\": 3, \"mode\": \"affine\", \"a.b\": {\"bits\": 8}, "
-            "\"a.c\": {\"group_size\": 32, \"bits\": 6}, \"a.d\": false, \"a.e\": true}"));
-    static const struct {
-        const char *module;
-        uint32_t bits, group;
-    } cases[] = {{"a", 3, 128},   {"a.bb", 3, 128}, {"x.a.b", 3, 128},
-                 {"a.e", 3, 128}, {"a.c", 6, 32},   {"a.b", 8, 64}}; // 64: MLX's own
-    const struct quantization_config *found = NULL;
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        const char *module = cases[i].module;
-        // By the name in the file too.
-        assert_int_equal(quantization_config_of(&found, &c, i % 2 ? "m" : module, module, NULL),
-                         OK);
-        assert_int_equal(found->method, QUANTIZED_MLX);
-        assert_int_equal(found->bits, cases[i].bits);
-        assert_int_equal(found->block_cols, cases[i].group);
-    }
-    assert_int_equal(quantization_config_of(&found, &c, "a.d", "a.d", NULL), OK);
-    assert_null(found);
-    quantization_config_fini(&c);
-    // Beside the copy of it.
-    c = quantization_read(
-        "{\"architectures\": [\"LlamaForCausalLM\"], \"quantization\": {\"bits\": 2}, "
-        "\"quantization_config\": {\"bits\": 2}}");
-    assert_int_equal(c.bits, 2);
-    quantization_config_fini(&c);
-}
-
-static void test_mlx_refused(void **state) {
-    (void)state;
-    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 7}"), "\"bits\"");
-    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 1}"), "\"bits\"");
-    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 16}"), "\"bits\"");
-    quantization_refused(ERR_UNSUPPORTED, MLX("{\"group_size\": 48}"), "\"group_size\"");
-    quantization_refused(ERR_UNSUPPORTED, MLX("{\"mode\": \"nvfp4\"}"), "nvfp4");
-    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"twist\": 1}"), "\"twist\"");
-    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"a\": {\"twist\": 1}}"), "\"twist\"");
-    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"a\": {\"bits\": 7}}"), "\"bits\"");
-    quantization_refused(ERR_UNSUPPORTED, MLX("{\"bits\": 4, \"a\": {\"mode\": \"mxfp4\"}}"),
-                         "mxfp4");
-    quantization_refused(ERR_FORMAT, MLX("[4]"), "\"quantization\"");
-    quantization_refused(ERR_UNSUPPORTED, MLX_OF("Qwen3NextForCausalLM", "{\"bits\": 4}"),
-                         "Qwen3NextForCausalLM");
-    quantization_refused(ERR_UNSUPPORTED, MLX_OF("Qwen3", "{\"bits\": 4}"), "Qwen3");
-}
-
 #define BNB(keys) "{\"quant_method\": \"bitsandbytes\", " keys "}"
 
 static void test_bitsandbytes(void **state) {
@@ -495,8 +442,6 @@ static void test_bitsandbytes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bitsandbytes),
-        cmocka_unit_test(test_mlx),
-        cmocka_unit_test(test_mlx_refused),
         cmocka_unit_test(test_methods),
         cmocka_unit_test(test_rounded_inputs),
         cmocka_unit_test(test_modelopt),

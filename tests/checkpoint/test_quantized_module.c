@@ -40,6 +40,9 @@ static const struct part int8[] = {{PART_WEIGHT, DTYPE_I8, 2, {OUT, IN}},
 static const struct part mlx[] = {{PART_WEIGHT, DTYPE_U32, 2, {OUT, IN / 8}},
                                   {PART_SCALES, DTYPE_BF16, 2, {OUT, GROUPS}},
                                   {PART_BIASES, DTYPE_BF16, 2, {OUT, GROUPS}}};
+static const struct part mlx_nvfp4[] = {{PART_WEIGHT, DTYPE_U32, 2, {OUT, IN / 8}},
+                                        {PART_SCALES, DTYPE_U8, 2, {OUT, GROUPS}},
+                                        {PART_GLOBAL_SCALE, DTYPE_F32, 1, {1}}};
 static const struct part bnb8[] = {{PART_WEIGHT, DTYPE_I8, 2, {OUT, IN}},
                                    {PART_SCB, DTYPE_F32, 1, {OUT}}};
 
@@ -48,16 +51,25 @@ static const struct {
     const struct part *parts;
     size_t num_parts;
 } formats[] = {
-    {QUANTIZED_GPTQ, gptq, ARRAY_LEN(gptq)},       {QUANTIZED_AWQ, awq, ARRAY_LEN(awq)},
-    {QUANTIZED_PACKED, packed, ARRAY_LEN(packed)}, {QUANTIZED_NVFP4, nvfp4, ARRAY_LEN(nvfp4)},
-    {QUANTIZED_MXFP4, mxfp4, ARRAY_LEN(mxfp4)},    {QUANTIZED_INT8, int8, ARRAY_LEN(int8)},
-    {QUANTIZED_MLX, mlx, ARRAY_LEN(mlx)},          {QUANTIZED_BNB8, bnb8, ARRAY_LEN(bnb8)},
+    {QUANTIZED_GPTQ, gptq, ARRAY_LEN(gptq)},
+    {QUANTIZED_AWQ, awq, ARRAY_LEN(awq)},
+    {QUANTIZED_PACKED, packed, ARRAY_LEN(packed)},
+    {QUANTIZED_NVFP4, nvfp4, ARRAY_LEN(nvfp4)},
+    {QUANTIZED_MXFP4, mxfp4, ARRAY_LEN(mxfp4)},
+    {QUANTIZED_INT8, int8, ARRAY_LEN(int8)},
+    {QUANTIZED_MLX, mlx, ARRAY_LEN(mlx)},
+    {QUANTIZED_BNB8, bnb8, ARRAY_LEN(bnb8)},
+    {QUANTIZED_MLX_FLOATS, mlx_nvfp4, ARRAY_LEN(mlx_nvfp4)},
 };
 
 static enum status open_parts(size_t format, const struct part *parts, size_t num_parts,
                               struct err *err) {
-    const struct quantization_config config = {
-        .method = formats[format].method, .bits = 4, .block_rows = 1, .block_cols = GROUP};
+    const struct quantization_config config = {.method = formats[format].method,
+                                               .bits = 4,
+                                               .block_rows = 1,
+                                               .block_cols = GROUP,
+                                               .has_global_scale =
+                                                   formats[format].method == QUANTIZED_MLX_FLOATS};
     struct tensor tensors[NUM_MODULE_PARTS];
     struct quantized_module module = {.name = "m", .out = OUT, .in = IN};
     struct matrix_reader *reader = NULL;

@@ -6,18 +6,22 @@
   mlx-qwen3, mlx-qwen3-moe      small random checkpoints that mlx-lm quantized, with other sizes for some
                                 modules; expected.safetensors has transformers' float32 logits of the
                                 values that the codes stand for
+  mlx-*                         others of the folder's checkpoints as mlx-lm writes them. Those whose
+                                values it keeps have the other's expected.safetensors. Those that it
+                                quantized have mlx-lm's logits in float32
 
     pip install torch "mlx[cpu]" mlx-lm
     tests/reference/make_mlx_cases.py
 """
 import json
 import os
+import shutil
 import tempfile
 
 import mlx.core as mx
 import numpy as np
 import torch
-from mlx.utils import tree_flatten
+from mlx.utils import tree_map
 from mlx_lm.utils import load_model, quantize_model, save_config, save_model
 from pathlib import Path
 from safetensors.torch import save_file
@@ -51,6 +55,27 @@ def linear(bits: int, group_size: int, dtype) -> None:
         "architectures": ["Qwen3ForCausalLM"],
         "quantization": {"group_size": group_size, "bits": bits, "mode": "affine"},
     }
+
+
+def linear_of_floats(mode: str, has_global_scale: bool = False) -> None:
+    mx.random.seed(28)
+    weights = (mx.random.normal((OUT, IN)) * mx.random.uniform(shape=(OUT, 1)) * 0.1).astype(mx.bfloat16)
+    kwargs, name = {"mode": mode}, f"mlx-{mode}"
+    if has_global_scale:
+        kwargs["global_scale"] = mx.max(mx.abs(weights)).astype(mx.float32)
+        name += "-global"
+    codes, scales = mx.quantize(weights, **kwargs)
+    if mode == "mxfp8":  # all codes that are numbers
+        bytes_ = [b for b in range(256) if b & 127 != 127]
+        codes[:4] = mx.array((bytes_ + bytes_[:2]), dtype=mx.uint8).view(mx.uint32).reshape(4, -1)
+    tensors = {"m.weight": codes, "m.scales": scales}
+    if has_global_scale:
+        tensors["m.global_scale"] = kwargs["global_scale"].reshape(1)
+    want = mx.dequantize(codes, scales, dtype=mx.float32, **kwargs)
+    mx.save_safetensors(os.path.join(DATA, "quantized", name), tensors | {"want.weight": want})
+    cases[name] = {"quantization": {"group_size": 64, "bits": 4, "m": {"mode": mode}}, "architectures": []}
+    if has_global_scale:
+        cases[name]["quantization"]["m"]["global_scale"] = True
 
 
 def sizes_of(path: str, module):
@@ -140,10 +165,52 @@ def family(name: str, model_class, config) -> None:
     save_file(tensors, os.path.join(folder, "expected.safetensors"))
 
 
+def convert(source: str, mode: str | None = None, patch: dict | None = None) -> None:
+    """Another of the checkpoints as mlx-lm writes it; `patch`: keys of config.json that it wants."""
+    source_folder, folder = os.path.join(DATA, source), os.path.join(DATA, "mlx-" + source)
+    expected = os.path.join(source_folder, "expected.safetensors")
+    with tempfile.TemporaryDirectory() as original:
+        tensors = mx.load(os.path.join(source_folder, "model.safetensors"))
+        with open(os.path.join(source_folder, "config_published_form.json"), encoding="utf-8") as file:
+            config = json.load(file) | (patch or {})
+        if not config["tie_word_embeddings"] and "lm_head.weight" not in tensors:
+            tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+        mx.save_safetensors(os.path.join(original, "model.safetensors"), tensors)
+        with open(os.path.join(original, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        model, config = load_model(Path(original))
+        if mode:
+            model, config = quantize_model(model, config, None, None, mode=mode)
+        save_model(folder, model)
+        save_config(config, os.path.join(folder, "config.json"))
+    os.remove(os.path.join(folder, "model.safetensors.index.json"))
+    if not mode:
+        shutil.copy(expected, folder)
+        return
+    model.update(tree_map(
+        lambda v: v.astype(mx.float32) if mx.issubdtype(v.dtype, mx.floating) else v, model.parameters()))
+    tensors = {name: ids for name, ids in mx.load(expected).items() if name.endswith("input_ids")}
+    for name, ids in list(tensors.items()):
+        logits = model(ids[None])[0, -1].astype(mx.float32)
+        tensors[name.replace("input_ids", "last_logits")] = logits
+    mx.save_safetensors(os.path.join(folder, "expected.safetensors"), tensors)
+
+
 def main() -> None:
     for bits, group_size in ((2, 32), (3, 64), (4, 32), (5, 32), (6, 64), (8, 32)):
         linear(bits, group_size, mx.bfloat16)
     linear(4, 64, mx.float16)
+    for mode in ("mxfp4", "mxfp8", "nvfp4"):
+        linear_of_floats(mode)
+    linear_of_floats("nvfp4", has_global_scale=True)
+    convert("deepseek-v3", "nvfp4", {"tie_word_embeddings": False})
+    convert("exaone-moe", None, {
+        "is_moe_layer": [False, True, True, True],
+        "layer_types": ["sliding_attention"] * 3 + ["full_attention"]})
+    convert("gemma4-moe")
+    convert("gpt-oss")
+    convert("granite-moe")
+    convert("qwen3-5", "mxfp8")
     sizes = {
         "vocab_size": 503, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "bos_token_id": 0,

@@ -111,11 +111,17 @@ static void test_unrounded(void **state) {
     check_unrounded(*state);
 }
 
+static void test_packed(void **state) {
+    check_by_floats(*state, true);
+}
+
 // A test that has the family's name.
 #define ON_EVERY_ISA(family)                                                                       \
     { family, test_on_every_isa, NULL, NULL, (void *)(uintptr_t)(family) }
 #define UNROUNDED(family)                                                                          \
     { family, test_unrounded, NULL, NULL, (void *)(uintptr_t)(family) }
+#define PACKED(family)                                                                             \
+    { family, test_packed, NULL, NULL, (void *)(uintptr_t)(family) }
 
 // MLX's codes of 2 to 8 bits, with other sizes for some modules; the embedding is lm_head too.
 static void test_mlx(void **state) {
@@ -164,6 +170,12 @@ static void test_glm4_moe_lite(void **state) {
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_mlx),
     cmocka_unit_test(test_mlx_experts),
+    PACKED("mlx-qwen3-5"), // MXFP8; MLX adds 1 to weights of norms
+    PACKED("mlx-deepseek-v3"), // NVFP4; MLX has the heads of latents apart
+    PACKED("mlx-gpt-oss"), // MXFP4, with biases
+    UNROUNDED("mlx-exaone-moe"), // experts in one tensor, by MLX's names
+    UNROUNDED("mlx-gemma4-moe"),
+    UNROUNDED("mlx-granite-moe"),
     ON_EVERY_ISA("apertus"),
     cmocka_unit_test(test_apertus_of_dummy_weights),
     ON_EVERY_ISA("arcee"),

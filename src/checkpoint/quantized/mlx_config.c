@@ -6,28 +6,18 @@
 #include "base/compiler.h"
 #include "base/json/jread.h"
 
-static enum status check_class(const json_t *root, const char *what, struct err *err) {
-    static const char *const classes[] = {
-        "Apertus",      "Cohere",  "Cohere2",   "Ernie4_5", "Exaone4",   "Gemma2",
-        "Gemma3",       "Glm",     "Glm4",      "Glm4Moe",  "Granite",   "HunYuanDenseV1",
-        "HunYuanMoEV1", "Helium",  "InternLM3", "Lfm2",     "Llama",     "MiniMaxM2",
-        "Ministral3",   "Mistral", "Mixtral",   "Nemotron", "Olmo2",     "Olmo3",
-        "Olmoe",        "Phi",     "Phi3",      "Qwen2",    "Qwen2Moe",  "Qwen3",
-        "Qwen3Moe",     "SeedOss", "SmolLM3",   "StableLm", "Starcoder2"};
-    static const char ending[] = "ForCausalLM";
-    const char *name = json_string_value(json_array_get(jread_get(root, "architectures"), 0));
-    for (size_t i = 0; i < ARRAY_LEN(classes) && name; i++) {
-        size_t len = strlen(classes[i]);
-        if (strncmp(name, classes[i], len) == 0 && strcmp(name + len, ending) == 0) return OK;
-    }
-    return err_set(err, ERR_UNSUPPORTED,
-                   "%s: \"quantization\" says that the weights are MLX's, which is not supported "
-                   "for %.60s",
-                   what, name ? name : "a config.json without \"architectures\"");
-}
+// The first is MLX's own where the key is missing. The others have one size each.
+static const struct {
+    const char *name;
+    int64_t bits, group;
+} modes[] = {{"affine", 4, 64}, {"mxfp4", 4, 32}, {"mxfp8", 8, 32}, {"nvfp4", 4, 16}};
 
 static bool is_size(const char *key) {
-    return strcmp(key, "group_size") == 0 || strcmp(key, "bits") == 0 || strcmp(key, "mode") == 0;
+    static const char *const keys[] = {"group_size", "bits", "mode", "global_scale"};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        if (strcmp(key, keys[i]) == 0) return true;
+    }
+    return false;
 }
 
 static enum status fail_key(const char *key, const char *what, struct err *err) {
@@ -35,20 +25,53 @@ static enum status fail_key(const char *key, const char *what, struct err *err) 
                    "%s: \"quantization\" has the key \"%.100s\", which is not known", what, key);
 }
 
+static enum status find_mode(size_t *out, const json_t *object, const char *what, struct err *err) {
+    const char *name = NULL;
+    enum status status = jread_string(object, "mode", &name, what, err);
+    for (*out = 0; *out < ARRAY_LEN(modes) && !status; ++*out) {
+        if (!name || strcmp(modes[*out].name, name) == 0) return OK;
+    }
+    if (status) return status;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"mode\" of \"quantization\" is \"%.60s\", which is not supported; want "
+                   "affine, mxfp4, mxfp8 or nvfp4",
+                   what, name);
+}
+
+// Codes that are floats have the sizes of their mode.
+static enum status read_floats(struct quantization_config *out, size_t mode, int64_t bits,
+                               int64_t group, const char *what, struct err *err) {
+    if (bits != modes[mode].bits || group != modes[mode].group) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"bits\" and \"group_size\" of \"quantization\" are %lld and %lld, "
+                       "want %lld and %lld for %s",
+                       what, (long long)bits, (long long)group, (long long)modes[mode].bits,
+                       (long long)modes[mode].group, modes[mode].name);
+    }
+    *out = (struct quantization_config){.method = QUANTIZED_MLX_FLOATS,
+                                        .bits = (uint32_t)bits,
+                                        .block_rows = 1,
+                                        .block_cols = (uint32_t)group,
+                                        .is_symmetric = true};
+    return OK;
+}
+
 // The sizes in `object`. A missing one is MLX's own, for a module too.
 static enum status read_sizes(struct quantization_config *out, const json_t *object,
                               const char *what, struct err *err) {
-    int64_t bits = 4, group = 64;
-    const char *mode = NULL;
-    enum status status = jread_int(object, "bits", 0, 64, &bits, what, err);
-    if (!status) status = jread_int(object, "group_size", 0, 1 << 16, &group, what, err);
-    if (!status) status = jread_string(object, "mode", &mode, what, err);
+    size_t mode = 0;
+    enum status status = find_mode(&mode, object, what, err);
     if (status) return status;
-    if (mode && strcmp(mode, "affine") != 0) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: \"mode\" of \"quantization\" is \"%.60s\", which is not supported; "
-                       "want affine",
-                       what, mode);
+    int64_t bits = modes[mode].bits, group = modes[mode].group;
+    bool has_global = false; // the tensor says it too
+    status = jread_int(object, "bits", 0, 64, &bits, what, err);
+    if (!status) status = jread_int(object, "group_size", 0, 1 << 16, &group, what, err);
+    if (!status) status = jread_bool(object, "global_scale", &has_global, what, err);
+    if (status) return status;
+    if (mode) {
+        status = read_floats(out, mode, bits, group, what, err);
+        out->has_global_scale = has_global;
+        return status;
     }
     if (bits < 2 || bits == 7 || bits > 8) {
         return err_set(err, ERR_UNSUPPORTED,
@@ -84,14 +107,13 @@ static enum status read_module(struct quantization_config *out, const char *modu
     return read_sizes(out, value, what, err);
 }
 
-enum status mlx_config_read(struct quantization_config *out, const json_t *object,
-                            const json_t *root, const char *what, struct err *err) {
+enum status mlx_config_read(struct quantization_config *out, const json_t *object, const char *what,
+                            struct err *err) {
     if (!json_is_object(object)) {
         return err_set(err, ERR_FORMAT, "%s: \"quantization\" is %s, want an object", what,
                        jread_type_name(object));
     }
-    enum status status = check_class(root, what, err);
-    if (!status) status = read_sizes(out, object, what, err);
+    enum status status = read_sizes(out, object, what, err);
     if (status) return status;
     const struct quantization_config all = *out;
     out->groups = calloc(json_object_size(object) + 1, sizeof *out->groups);

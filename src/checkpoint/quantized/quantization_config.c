@@ -271,8 +271,8 @@ enum status quantization_config_read(struct quantization_config *out, const json
     const json_t *object = jread_get(root, "quantization_config");
     if (!object) object = jread_get(root, "compression_config");
     if (!of_mlx && !object) return OK;
-    enum status status = of_mlx ? mlx_config_read(out, of_mlx, root, what, err)
-                                : read_method(out, object, what, err);
+    enum status status =
+        of_mlx ? mlx_config_read(out, of_mlx, what, err) : read_method(out, object, what, err);
     if (status) quantization_config_fini(out);
     return status;
 }

@@ -12,7 +12,7 @@
  *   compressed-tensors  8-bit floats and integers, packed 2 to 8 bits, NVFP4, MXFP4 and MXFP8
  *   bitsandbytes        4 bits that are decoded, and 8-bit integers
  *
- * MLX has a "quantization" instead: 2 to 8 bits in groups (mlx_config.h).
+ * MLX has a "quantization" instead: 2 to 8 bits in groups, also as floats (mlx_config.h).
  *
  * Some say that inputs of linears are rounded too. rounds_inputs has that for 8-bit floats, whose
  * rounding GPUs make use of. A scale for the inputs that is the same for all tokens is not needed:
@@ -38,6 +38,7 @@ enum quantization_method {
     QUANTIZED_NVFP4,
     QUANTIZED_MXFP4,
     QUANTIZED_MLX, // of any number of bits, with a scale and a bias for each group
+    QUANTIZED_MLX_FLOATS, // E2M1 or E4M3 with 8-bit scales: MLX's mxfp4, mxfp8 and nvfp4
     QUANTIZED_BNB4, // bitsandbytes.h
     QUANTIZED_BNB8,
 };
@@ -48,6 +49,7 @@ struct quantization_config {
     uint32_t block_rows, block_cols; // of a matrix that share a scale; 0: all
     bool is_symmetric; // the zero of all codes is the middle one
     bool is_zero_less_one; // gptq, first version
+    bool has_global_scale; // of QUANTIZED_MLX_FLOATS: one more scale for each matrix
     bool rounds_inputs; // of 8-bit floats: inputs of linears are rounded to them
     char **skipped; // [num_skipped] modules whose weights are not quantized
     uint32_t num_skipped;

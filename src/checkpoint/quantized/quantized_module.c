@@ -24,6 +24,7 @@ static const char *const part_names[NUM_MODULE_PARTS] = {
     [PART_QZEROS] = "qzeros",
     [PART_SCALES] = "scales",
     [PART_BIASES] = "biases",
+    [PART_GLOBAL_SCALE] = "global_scale",
     [PART_G_IDX] = "g_idx",
     [PART_WEIGHT_ABSMAX] = "weight.absmax",
     [PART_WEIGHT_MAP] = "weight.quant_map",
@@ -136,6 +137,9 @@ static struct matrix_form form_of(const struct quantization_config *config, uint
         form.code = of_integers;
         form.has_offsets = true;
         break;
+    case QUANTIZED_MLX_FLOATS:
+        form.code = config->bits == 4 ? WEIGHT_CODE_E2M1 : WEIGHT_CODE_E4M3;
+        break;
     case QUANTIZED_NVFP4:
     case QUANTIZED_MXFP4:
         form.code = WEIGHT_CODE_E2M1;
@@ -178,24 +182,23 @@ static float scale_at(const char *bytes, enum dtype dtype, size_t i) {
     }
 }
 
-// All elements of a part that there is, scales, as floats, which the caller frees.
-static enum status load_floats(const struct opening *o, enum module_part part, float **out) {
-    const struct tensor *t = o->module->parts[part];
-    CHECK(t, "part=%d", (int)part);
+// All elements of a tensor of scales as floats, which the caller frees.
+static enum status load_floats(const struct tensor *t, float **out, struct err *err) {
+    CHECK(t, "out=%p", (void *)out);
     size_t count = t->size_bytes / dtype_size(t->dtype);
     char *buffer = calloc(t->size_bytes + 1, 1);
     float *values = calloc(count + 1, sizeof *values);
     if (!buffer || !values) {
         free(buffer);
         free(values);
-        return err_nomem(o->err, "scales of weights");
+        return err_nomem(err, "scales of weights");
     }
-    const char *bytes = byte_source_get(&t->source, 0, t->size_bytes, buffer, o->err);
+    const char *bytes = byte_source_get(&t->source, 0, t->size_bytes, buffer, err);
     enum status status = bytes ? OK : ERR_IO;
     for (size_t i = 0; i < count && !status; i++) {
         values[i] = scale_at(bytes, t->dtype, i);
         if (isfinite(values[i])) continue;
-        status = err_set(o->err, ERR_FORMAT, "%s: tensor \"%.150s\" has a scale that is no number",
+        status = err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has a scale that is no number",
                          t->path, t->name);
     }
     free(buffer);
@@ -233,7 +236,7 @@ static enum status load_scales(struct opening *o, enum module_part part) {
                        "%s: tensor \"%.150s\" is %s, want F32, BF16, F16 or F8_E8M0", t->path,
                        t->name, dtype_name(t->dtype));
     }
-    if (is_grid(t, rows, cols)) return load_floats(o, part, &m->scales);
+    if (is_grid(t, rows, cols)) return load_floats(t, &m->scales, o->err);
     return err_set(o->err, ERR_FORMAT,
                    "%s: tensor \"%.150s\" has %zu bytes of rank %u, want scales [%llu][%llu]",
                    t->path, t->name, t->size_bytes, t->rank, (unsigned long long)rows,
@@ -356,7 +359,7 @@ static enum status apply_global_scale(struct opening *o, size_t num_scales) {
                        t->name);
     }
     float *global = NULL;
-    enum status status = load_floats(o, part, &global);
+    enum status status = load_floats(t, &global, o->err);
     if (status) return status;
     for (size_t i = 0; i < num_scales; i++) {
         float scale = o->matrix.scales[i];
@@ -394,7 +397,7 @@ static enum status open_fp4(struct opening *o, bool is_nvfp4) {
                  : is_u8  ? DTYPE_U8
                           : DTYPE_F8_E8M0,
                  module->out, o->matrix.num_groups);
-    if (!status) status = load_floats(o, PART_WEIGHT_SCALE, &o->matrix.scales);
+    if (!status) status = load_floats(scales, &o->matrix.scales, o->err);
     if (status || !is_nvfp4) return status;
     return apply_global_scale(o, module->out * o->matrix.num_groups);
 }
@@ -407,24 +410,54 @@ static enum status use_floats(struct opening *o, enum module_part part, uint64_t
     return use(o, part, is_float ? t->dtype : DTYPE_F16, rows, cols);
 }
 
-// MLX: words of codes along the inputs, of any width, and a scale and a bias for each group.
+// MLX: words of codes along the inputs. A group fills whole words.
+static enum status use_mlx_words(struct opening *o) {
+    const struct quantized_matrix *m = &o->matrix;
+    if (m->cols % m->block_cols == 0) {
+        return use(o, PART_WEIGHT, DTYPE_U32, m->rows, m->cols * o->config->bits / 32);
+    }
+    return err_set(o->err, ERR_UNSUPPORTED, "\"%.150s\" has %llu inputs, want a multiple of %llu",
+                   o->module->name, (unsigned long long)m->cols, (unsigned long long)m->block_cols);
+}
+
+// Codes of any width, and a scale and a bias for each group.
 static enum status open_mlx(struct opening *o) {
     struct quantized_matrix *m = &o->matrix;
     uint32_t bits = o->config->bits;
-    if (m->cols % m->block_cols || m->cols % 32) {
-        return err_set(o->err, ERR_UNSUPPORTED,
-                       "\"%.150s\" has %llu inputs, want a multiple of %llu and of 32",
-                       o->module->name, (unsigned long long)m->cols,
-                       (unsigned long long)m->block_cols);
-    }
-    enum status status = use(o, PART_WEIGHT, DTYPE_U32, m->rows, m->cols / 32 * bits);
+    enum status status = use_mlx_words(o);
     if (!status) status = use_floats(o, PART_SCALES, m->rows, m->num_groups);
     if (!status) status = use_floats(o, PART_BIASES, m->rows, m->num_groups);
     if (status) return status;
     set_codes(o, PART_WEIGHT, code_of_bits(bits));
     m->bits = bits;
-    status = load_floats(o, PART_SCALES, &m->scales);
-    return status ? status : load_floats(o, PART_BIASES, &m->biases);
+    status = load_floats(o->module->parts[PART_SCALES], &m->scales, o->err);
+    return status ? status : load_floats(o->module->parts[PART_BIASES], &m->biases, o->err);
+}
+
+// The largest product of an E4M3 scale and an E2M1 code. MLX's global scale is for all of that.
+static const float nvfp4_largest = 448 * 6;
+
+// Floats with a byte for the scale of each group: E4M3 for groups of 16 (nvfp4), else E8M0.
+static enum status open_mlx_floats(struct opening *o) {
+    struct quantized_matrix *m = &o->matrix;
+    bool is_nvfp4 = o->config->block_cols == 16;
+    enum status status = use_mlx_words(o);
+    if (!status) status = use(o, PART_SCALES, DTYPE_U8, m->rows, m->num_groups);
+    if (status) return status;
+    set_codes(o, PART_WEIGHT, o->config->bits == 4 ? CODE_E2M1 : CODE_E4M3);
+    struct tensor scales = *o->module->parts[PART_SCALES];
+    scales.dtype = is_nvfp4 ? DTYPE_F8_E4M3 : DTYPE_F8_E8M0;
+    status = load_floats(&scales, &m->scales, o->err);
+    bool has_global = o->config->has_global_scale || o->module->parts[PART_GLOBAL_SCALE];
+    if (status || !is_nvfp4 || !has_global) return status;
+    float *global = NULL;
+    status = use(o, PART_GLOBAL_SCALE, DTYPE_F32, 1, 0);
+    if (!status) status = load_floats(o->module->parts[PART_GLOBAL_SCALE], &global, o->err);
+    for (uint64_t i = 0; i < m->rows * m->num_groups && !status; i++) {
+        m->scales[i] *= *global / nvfp4_largest;
+    }
+    free(global);
+    return status;
 }
 
 // Two codes a byte, all of a matrix in one column.
@@ -463,7 +496,7 @@ static enum status open_bnb8(struct opening *o) {
     o->matrix.block_cols = o->module->in; // a scale for each row
     o->matrix.num_groups = 1;
     set_codes(o, PART_WEIGHT, CODE_INT8);
-    status = load_floats(o, PART_SCB, &o->matrix.scales);
+    status = load_floats(o->module->parts[PART_SCB], &o->matrix.scales, o->err);
     for (uint64_t i = 0; i < o->module->out && !status; i++) o->matrix.scales[i] /= 127;
     return status;
 }
@@ -491,7 +524,7 @@ static enum status open_columns(struct opening *o) {
     o->matrix.code = code_of_bits(o->config->bits);
     o->matrix.bits = o->config->bits;
     float *by_group = NULL; // [groups][out]
-    status = load_floats(o, PART_SCALES, &by_group);
+    status = load_floats(o->module->parts[PART_SCALES], &by_group, o->err);
     if (status) return status;
     o->matrix.scales = malloc(groups * out * sizeof(float));
     if (!o->matrix.scales) status = err_nomem(o->err, "scales of weights");
@@ -521,6 +554,8 @@ static enum status open_method(struct opening *o) {
         return open_columns(o);
     case QUANTIZED_MLX:
         return open_mlx(o);
+    case QUANTIZED_MLX_FLOATS:
+        return open_mlx_floats(o);
     case QUANTIZED_BNB4:
         return open_bnb4(o);
     case QUANTIZED_BNB8:

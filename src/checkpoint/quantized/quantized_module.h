@@ -22,6 +22,7 @@ enum module_part {
     PART_QZEROS,
     PART_SCALES,
     PART_BIASES,
+    PART_GLOBAL_SCALE,
     PART_G_IDX,
     PART_WEIGHT_ABSMAX,
     PART_WEIGHT_MAP,

@@ -1,12 +1,17 @@
 /* The tensors of a checkpoint by the names that a text model has for them (text_part.h).
  *
- * MLX has the experts of a layer in one tensor, whether they are quantized or not:
+ * MLX (mlx-lm, mlx-vlm) has the experts of a layer in one tensor, quantized or not, and so the
+ * heads of latent attention. Here each part has its own name, "P.experts.3.gate_proj.weight"
+ * [rows][columns], and is a part of those bytes:
  *
- *   P.switch_mlp.gate_proj.weight [E][rows][columns], and likewise "scales" and "biases"
+ *   P.switch_mlp.gate_proj.weight [E][rows][columns]    P.experts.3.gate_proj.weight
+ *   P.experts.switch_glu.up_proj.weight                 P.experts.3.up_proj.weight
+ *   P.experts.down_proj.weight, .bias [E][rows]         P.experts.3.down_proj.weight, .bias
+ *   P.switch_mlp.fc1.weight                             P.experts.3.up_proj.weight
+ *   P.embed_q.weight, P.unembed_out.weight              P.kv_b_heads.3.key.weight, .value.weight
  *
- * Here each expert has its own, "P.experts.3.gate_proj.weight" [rows][columns], a part of those
- * bytes. In models whose experts are in block_sparse_moe or feed_forward it is
- * "P.experts.3.w1.weight". */
+ * likewise "scales", "biases" and "global_scale" [E]. Where a model wants a name that is not there,
+ * MLX's name for the same tensor is looked for: "feed_forward.gate_proj" for "feed_forward.w1". */
 #ifndef CHECKPOINT_TENSOR_TABLE_H
 #define CHECKPOINT_TENSOR_TABLE_H
 
@@ -30,14 +35,18 @@ struct tensor_table {
     struct table_entry *entries; // [count], in the set's order
     size_t count;
     struct strmap by_name; // -> index into entries
-    struct tensor *slices; // [num_slices] of experts
+    struct tensor *slices; // [num_slices] parts of others
     size_t num_slices;
+    // Convolutions' weights are [channels][width][1]: MLX wrote the checkpoint, and changed other
+    // tensors too.
+    bool has_mlx_convs;
 };
 
 // After an error tensor_table_close is called too.
 MUST_USE enum status tensor_table_open(struct tensor_table *table,
                                        const struct checkpoint *checkpoint, struct err *err);
 void tensor_table_close(struct tensor_table *table);
+// NULL: there is none of this name, nor of MLX's name for it.
 struct table_entry *tensor_table_find(const struct tensor_table *table, const char *name);
 
 #endif

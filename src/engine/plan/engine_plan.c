@@ -559,7 +559,13 @@ enum status engine_plan_open_weights(const struct engine_plan *plan, struct weig
     if (!status) {
         weights_ignore_layers(*out, plan->config.num_layers, plan->config.num_draft_layers);
     }
-    return status;
+    if (status || !plan->layers.loses_factors_by_mlx || !weights_has_mlx_convs(*out)) return status;
+    weights_close(*out);
+    *out = NULL;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: MLX converted the weights of this %s, and left out factors of config.json; "
+                   "want the weights as they were published",
+                   checkpoint_path(plan->checkpoint), plan->layers.family);
 }
 
 struct weight_format engine_plan_weight_format(const struct engine_plan *plan) {

@@ -14,6 +14,7 @@ static void change(struct layer_table *table, const struct model_config *config)
                                     "feed_forward.down_proj"};
     table->mamba = config->own.mamba;
     table->mamba_module = "mamba";
+    table->loses_factors_by_mlx = true;
     table->lacks_mamba_norm = config->own.lacks_mamba_norm;
     table->embedding_scale = config->own.embedding_multiplier;
     table->logits_scale = f->lm_head;

@@ -358,7 +358,8 @@ enum status loader_read_floats(struct loader *l, const char *name, uint32_t rank
 static enum status read_norm(struct loader *l, const char *name, uint32_t count, float factor,
                              float **out) {
     const uint64_t shape[1] = {count};
-    float plus = l->decoder->table->norm_kind == NORM_ONE_PLUS_WEIGHT ? 1 : 0;
+    bool adds_one = l->decoder->table->norm_kind == NORM_ONE_PLUS_WEIGHT;
+    float plus = adds_one && !weights_has_mlx_convs(l->weights) ? 1 : 0;
     enum status status = loader_read_floats(l, name, 1, shape, out);
     float *values = *out;
     for (uint32_t i = 0; i < count && values; i++) values[i] = factor * (plus + values[i]);
