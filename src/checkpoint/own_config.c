@@ -489,6 +489,11 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     }
     if (!status && own_config_has(architecture, "mup_enabled")) {
         status = jread_bool(root, "mup_enabled", &out->scales_embeddings, what, err);
+        // Its layers of full attention are those without a window (families/afmoe.c).
+        if (!status && json_is_null(json_object_get(root, "sliding_window"))) {
+            status = err_set(err, ERR_UNSUPPORTED,
+                             "%s: \"sliding_window\" is null, which is not supported", what);
+        }
     }
     if (!status && own_config_has(architecture, "use_post_norm")) {
         bool has_post_norm = true;
