@@ -435,8 +435,7 @@ static enum status read_rope_or_default(struct model_config *config, const json_
     json_t *filled = json_object();
     int failed = filled ? 0 : -1;
     if (needs_section) {
-        failed |=
-            json_object_set_new(filled, "rope_parameters", json_loads(defaults.rope, 0, NULL));
+        failed |= json_object_set_new(filled, "rope_parameters", jread_literal(defaults.rope));
     }
     if (needs_length) {
         failed |= json_object_set_new(filled, length_key, json_integer(defaults.original_length));

@@ -5,6 +5,7 @@
 
 #include "base/compiler.h"
 #include "base/json/jread.h"
+#include "base/text/c_locale.h"
 
 // Keys of which only one value is supported, as JSON. Of a list each item must be it.
 static const struct {
@@ -88,12 +89,14 @@ static enum status check_only_value(const json_t *root, const char *key, const c
                                     const char *what, struct err *err) {
     const json_t *value = jread_get(root, key);
     if (!value) return OK;
-    json_t *wanted = json_loads(want, JSON_DECODE_ANY, NULL);
+    json_t *wanted = jread_literal(want);
     if (!wanted) return err_nomem(err, key);
     const json_t *other = find_other(value, wanted);
     json_decref(wanted);
     if (!other) return OK;
+    locale_t before = c_locale_enter();
     char *found = json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT);
+    c_locale_leave(before);
     enum status status =
         err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" %s %.60s, which is not supported, want %s", what,
                 key, json_is_array(value) ? "has" : "is", found ? found : "another", want);

@@ -112,7 +112,7 @@ static int set_head_dim(json_t *text) {
 // A theta may be in a section.
 static int add_defaults(json_t *text, const char *defaults) {
     static const char *const sections[] = {"rope_scaling", "rope_parameters"};
-    json_t *object = json_loads(defaults, 0, NULL);
+    json_t *object = jread_literal(defaults);
     for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
         if (!jread_get(jread_get(text, sections[i]), "rope_theta")) continue;
         (void)json_object_del(object, "rope_theta");

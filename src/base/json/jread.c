@@ -121,6 +121,11 @@ static json_t *parse(const char *text, size_t len, size_t flags, json_error_t *f
     return root;
 }
 
+json_t *jread_literal(const char *text) {
+    json_error_t fault;
+    return parse(text, strlen(text), JSON_DECODE_ANY, &fault);
+}
+
 // Parses the bare text once more, for jansson's message with its line and column.
 static enum status not_json(const struct source *source, const char *text, struct err *err) {
     json_error_t fault;

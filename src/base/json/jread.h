@@ -59,4 +59,9 @@ json_t *jread_get(const json_t *object, const char *key);
 // "an object", "a string", ...: for messages.
 const char *jread_type_name(const json_t *value);
 
+// JSON of the program itself, any value. Not jansson's json_loads, which stops the process at "0.5"
+// in a locale whose decimal point has several bytes. NULL: no memory. The caller ends it with
+// json_decref.
+json_t *jread_literal(const char *text);
+
 #endif
