@@ -1,5 +1,5 @@
 /* Defaults of config.json's keys that differ between transformers' configuration classes. Those of
- * experts are in moe_config.c, those of windows in window_config.c. */
+ * experts are in moe_defaults.c, those of windows in window_config.c. */
 #ifndef CHECKPOINT_CLASS_DEFAULTS_H
 #define CHECKPOINT_CLASS_DEFAULTS_H
 
@@ -21,7 +21,7 @@ struct class_defaults {
     const char *attention_bias_key, *mlp_bias_key;
     uint32_t head_dim; // 0: hidden_size / num_attention_heads
     double partial; // partial_rotary_factor; 0: 1
-    bool has_one_partial; // a null means it too
+    bool has_one_partial; // a partial_rotary_factor of null means 1
     double logits_softcap; // final_logit_softcapping; 0: none
     const char *rope; // the section of the rotary embedding, as JSON; NULL: a plain one
     uint32_t original_length; // original_max_position_embeddings; 0: max_position_embeddings

@@ -255,8 +255,10 @@ static enum status read_activation(struct model_config *config, const json_t *ro
     static const char *const keys[] = {"hidden_act", "hidden_activation"};
     const struct class_defaults defaults = class_defaults_of(config->architecture);
     const char *want = defaults.activation, *too = defaults.activation_too;
-    // Gemma's classes read hidden_activation alone. Some folders have another value beside it.
-    bool is_gemma = strncmp(config->architecture, "Gemma", strlen("Gemma")) == 0;
+    // Gemma's classes from the second on read hidden_activation alone. Some folders have another
+    // value beside it.
+    bool is_gemma = strncmp(config->architecture, "Gemma", strlen("Gemma")) == 0 &&
+                    strcmp(config->architecture, "GemmaForCausalLM") != 0;
     for (size_t i = is_gemma && jread_get(root, keys[1]); i < ARRAY_LEN(keys); i++) {
         const char *name = want;
         enum status status = jread_string(root, keys[i], &name, what, err);

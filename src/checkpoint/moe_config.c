@@ -113,7 +113,8 @@ static enum status read_top_k(struct moe_config *moe, const json_t *root, const 
     return OK;
 }
 
-// Of logits themselves, so the largest are chosen whichever it is. Softmax is of the chosen ones.
+// Command A+ chooses the largest logits. Its weights are their sigmoids, or the softmax of the
+// chosen ones.
 static enum status read_selection(struct moe_config *moe, const json_t *root, const char *what,
                                   struct err *err) {
     static const char key[] = "expert_selection_fn";

@@ -38,8 +38,10 @@ struct latent_config {
 
 struct own_config {
     float embedding_multiplier; // factor of the embeddings; 1 by default
-    float residual_multiplier; // of what attention and MLP add to the residual; 1 by default
-    float attention_multiplier; // of the scores q k^T; 0: 1 / sqrt(head_dim)
+    // Of what attention and MLP add to the residual; MiniCPM's is divided by sqrt(layers); 1 by
+    // default.
+    float residual_multiplier;
+    float attention_multiplier; // of the scores q k^T; 0: the family's own
     float logits_scaling; // logits are divided by it; 1 by default
     float dim_model_base; // MiniCPM's logits are multiplied by it / hidden_size; 1 by default
     float logit_scale; // logits are multiplied by it; 1 by default, Cohere's 1/16

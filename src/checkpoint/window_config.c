@@ -24,7 +24,8 @@ struct window_rule {
     // Default of sliding_window_pattern: each such layer has none; 0: all have one.
     uint32_t pattern;
     bool last_is_full; // the last layer has none, whatever the configuration says
-    bool first_is_full; // of layers in the number of the pattern the first has none, not the last
+    // Which layers have none: those whose index, or whose number from 1 on, the pattern divides.
+    bool first_is_full;
 };
 
 // Qwen's configurations give a window that is off by default, SmolLM3's too. Mistral's have only
@@ -100,7 +101,19 @@ static const char *const without_windows[] = {"ApertusForCausalLM",
                                               "Qwen3_5ForCausalLM",
                                               "Qwen3_5MoeForCausalLM"};
 
+// These have no key sliding_window_pattern.
+static const char *const without_pattern_key[] = {
+    "AfmoeForCausalLM",      "CwmForCausalLM",    "GraniteMoeSWAForCausalLM",
+    "GraniteSWAForCausalLM", "MellumForCausalLM", "VaultGemmaForCausalLM"};
+
 static const struct window_rule other_rule = {.use = true};
+
+static bool is_in(const char *architecture, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(names[i], architecture) == 0) return true;
+    }
+    return false;
+}
 
 static const struct window_rule *rule_of(const char *architecture) {
     for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
@@ -184,9 +197,7 @@ static enum status read_pattern(uint32_t *pattern, const json_t *root, bool is_n
 // layer_types says which layers have a window. Without it, max_window_layers and the pattern do.
 enum status window_config_read(struct model_config *config, const json_t *root, const char *what,
                                struct err *err) {
-    for (size_t i = 0; i < ARRAY_LEN(without_windows); i++) {
-        if (strcmp(without_windows[i], config->architecture) == 0) return OK;
-    }
+    if (is_in(config->architecture, without_windows, ARRAY_LEN(without_windows))) return OK;
     if (own_config_has(config->architecture, "attention_chunk_size")) {
         return read_chunks(config, root, what, err);
     }
@@ -215,7 +226,9 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
                                      &prefix_pattern, what, err);
         }
     }
-    if (!status && pattern) status = read_pattern(&pattern, root, window && !types, what, err);
+    bool has_key = pattern && !is_in(config->architecture, without_pattern_key,
+                                     ARRAY_LEN(without_pattern_key));
+    if (!status && has_key) status = read_pattern(&pattern, root, window && !types, what, err);
     if (status) return status;
     config->is_sliding = calloc(config->num_layers, sizeof *config->is_sliding);
     if (!config->is_sliding) return err_nomem(err, "layers with a window");

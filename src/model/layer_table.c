@@ -327,6 +327,7 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
 
 enum status layer_table_check(const struct layer_table *table, struct err *err) {
     struct kv_shape shapes[KV_SHAPES_MAX];
+    CHECK(!table->has_plain_norms || table->logits_scale == 1, "%s", table->family);
     if (table->num_ropes > ROPE_TABLES_MAX) {
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: rotary embeddings of more than %d kinds are not supported",

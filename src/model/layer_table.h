@@ -108,7 +108,7 @@ struct layer {
 
 // Names of a layer's norms, below "model.layers.N.".
 struct norm_names {
-    // Before and behind it. attention_post is NULL: NORM_AROUND has none there.
+    // Before and behind it. attention_post is NULL: with NORM_AROUND, no norm behind attention.
     const char *attention, *attention_post;
     const char *mlp, *mlp_post;
     const char *q, *k; // of heads
@@ -153,7 +153,7 @@ struct layer_table {
     bool has_split_head_norms; // HEAD_NORM_OWN: each head's weights are a tensor, q.N and k.N
     bool has_plain_head_norms; // those of HEAD_NORM_EACH have no weights
     bool has_plain_norms; // no other norm has weights either; logits_scale is 1
-    bool norms_embeddings; // by the final norm
+    bool norms_embeddings; // in front of the first layer embeddings pass the final norm
     // Static: the module of the output gates. NULL: q has them too, of each head behind its q.
     const char *gate_module;
     bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor

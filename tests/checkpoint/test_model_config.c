@@ -87,6 +87,11 @@ static void test_activation_of_gemma(void **state) {
     model_config_fini(&config);
     const struct refusal cases[] = {
         {{gemma2, {"hidden_act", "\"gelu\""}}, ERR_UNSUPPORTED, "hidden_act|gelu"},
+        {{{"architectures", "[\"GemmaForCausalLM\"]"}, // which reads hidden_act
+          {"hidden_act", "\"silu\""},
+          {"hidden_activation", "\"gelu_pytorch_tanh\""}},
+         ERR_UNSUPPORTED,
+         "hidden_act|silu"},
         {{gemma2, {"hidden_activation", "\"gelu\""}}, ERR_UNSUPPORTED, "hidden_activation|gelu"},
     };
     REFUSE_ALL(cases);

@@ -53,6 +53,9 @@ static void test_sliding_window(void **state) {
         {{{"architectures", mistral}, {"sliding_window", "4096"}}, 4096, NULL},
         {{{"architectures", "[\"MinistralForCausalLM\"]"}}, 4096, NULL},
         {{{"architectures", "[\"CwmForCausalLM\"]"}}, 8192, "fss"},
+        {{{"architectures", "[\"CwmForCausalLM\"]"}, {"sliding_window_pattern", "2"}},
+         8192,
+         "fss"}, // its class has no such key
         {{{"architectures", "[\"GraniteSWAForCausalLM\"]"}}, 128, "fss"},
         {{{"architectures", "[\"VaultGemmaForCausalLM\"]"}}, 4096, "sfs"},
         {{{"architectures", mistral}, {"sliding_window", "4096"}, {"max_window_layers", "1"}},

@@ -434,7 +434,8 @@ static enum status open_mlx(struct opening *o) {
     return status ? status : load_floats(o->module->parts[PART_BIASES], &m->biases, o->err);
 }
 
-// The largest product of an E4M3 scale and an E2M1 code. MLX's global scale is for all of that.
+// The largest product of an E4M3 scale and an E2M1 code. MLX's global scale is the largest weight
+// that it stands for.
 static const float nvfp4_largest = 448 * 6;
 
 // Floats with a byte for the scale of each group: E4M3 for groups of 16 (nvfp4), else E8M0.

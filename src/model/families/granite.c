@@ -53,7 +53,8 @@ static void change(struct layer_table *table, const struct model_config *config)
     }
 }
 
-// Layers with the same theta have one table. num_ropes counts also those that have no place.
+// Layers with the same theta have one table. num_ropes is too large by one if there are more
+// thetas than tables, which layer_table_check refuses.
 static void set_thetas(struct layer_table *table, const double *thetas) {
     const struct rope_config rope = table->ropes[0];
     table->num_ropes = 0;
