@@ -298,6 +298,11 @@ static void check_isa(const char *isa, bool all_families) {
     check_model("tests/reference/data/cohere-plus", isa, "auto"); // LayerNorms of heads
     check_with("tests/reference/data/cohere2", isa, "auto", 48); // LayerNorms, parallel layers
     check_with("tests/reference/data/llama4", isa, "auto", 48); // chunks
+    check_model("tests/reference/data/nanochat", isa, "auto"); // a norm of embeddings
+    check_model("tests/reference/data/flex-olmo", isa, "auto"); // experts behind no norm
+    check_model("tests/reference/data/mistral4", isa, "auto"); // latents, q scaled by its position
+    check_with("tests/reference/data/cohere2-moe", isa, "auto", 48); // experts beside attention
+    check_with("tests/reference/data/afmoe", isa, "auto", 48); // gates in a matrix of their own
     check_model("tests/reference/data/apertus", isa, "auto"); // an MLP without a gate
     check_model("tests/reference/data/deepseek-v3", isa, "auto"); // latent attention
     // Heads of two shapes, and layers that read the keys of others.
