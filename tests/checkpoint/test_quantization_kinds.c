@@ -83,6 +83,10 @@ static void test_auto_round_backend(void **state) {
                  {"auto_round:gptq:exllamav2", QUANTIZED_GPTQ, true},
                  {"auto_round:awq:gemm", QUANTIZED_AWQ, false},
                  {"auto", QUANTIZED_GPTQ, true}};
+    static const char unknown[] = "{\"quant_method\": \"intel/auto-round\", \"bits\": 4, "
+                                  "\"backend\": \"autoround:exllamav2\", %s}";
+    static const char *const with_zeros[] = {"\"sym\": false",
+                                             "\"extra_config\": {\"a\": {\"sym\": false}}"};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char whole[256];
         snprintf(whole, sizeof whole, text, cases[i].backend);
@@ -91,6 +95,16 @@ static void test_auto_round_backend(void **state) {
         assert_int_equal(c.is_zero_less_one, cases[i].is_zero_less_one);
         quantization_config_fini(&c);
     }
+    char whole[256];
+    for (size_t i = 0; i < ARRAY_LEN(with_zeros); i++) {
+        snprintf(whole, sizeof whole, unknown, with_zeros[i]);
+        quantization_refused(ERR_UNSUPPORTED, whole, "\"backend\"");
+        quantization_refused(ERR_UNSUPPORTED, whole, "autoround:exllamav2");
+    }
+    snprintf(whole, sizeof whole, unknown, "\"sym\": true");
+    struct quantization_config c = quantization_read(whole);
+    assert_int_equal(c.method, QUANTIZED_GPTQ);
+    quantization_config_fini(&c);
 }
 
 // Types, and sizes of groups, of AutoRound's, ModelOpt's and FBGEMM's floats.
@@ -110,6 +124,8 @@ static void test_kinds_of_floats(void **state) {
         {AUTO_ROUND("\"data_type\": \"fp\", \"bits\": 8, \"group_size\": 0, \"act_bits\": 8"),
          QUANTIZED_FP8, 0, 0, true},
         {AUTO_ROUND("\"data_type\": \"fp\", \"bits\": 8, \"group_size\": -1"), QUANTIZED_FP8, 1, 0,
+         false},
+        {AUTO_ROUND("\"data_type\": \"fp\", \"bits\": 8, \"act_bits\": 16"), QUANTIZED_FP8, 1, 0,
          false},
         {AUTO_ROUND("\"data_type\": \"fp\", \"bits\": 8, \"group_size\": [128, 64]"), QUANTIZED_FP8,
          128, 64, false},
@@ -138,6 +154,44 @@ static void test_kinds_of_floats(void **state) {
                          "nvfp4_v2");
 }
 
+// AutoRound's floats may have modules of their own in "extra_config" that are as all are.
+static void test_overrides_of_floats(void **state) {
+    (void)state;
+#define MXFP4_WITH(keys)                                                                           \
+    AUTO_ROUND("\"data_type\": \"mx_fp\", \"bits\": 4, \"extra_config\": {\"a.b\": {" keys "}}")
+#define FP8_WITH(keys)                                                                             \
+    AUTO_ROUND("\"data_type\": \"fp\", \"bits\": 8, \"group_size\": -1, \"act_bits\": 8, "         \
+               "\"extra_config\": {\"a.b\": {" keys "}}")
+    static const struct {
+        const char *text;
+        enum quantization_method method; // NOT: it is refused
+    } cases[] = {
+        {MXFP4_WITH("\"bits\": 4, \"data_type\": \"mx_fp\", \"group_size\": 32"), QUANTIZED_MXFP4},
+        {MXFP4_WITH("\"bits\": 4, \"data_type\": null"), QUANTIZED_MXFP4},
+        {MXFP4_WITH("\"bits\": 8"), QUANTIZED_NOT},
+        {MXFP4_WITH("\"bits\": 4, \"data_type\": \"int\""), QUANTIZED_NOT},
+        {MXFP4_WITH("\"group_size\": 16"), QUANTIZED_NOT},
+        {FP8_WITH("\"bits\": 8"), QUANTIZED_FP8},
+        {FP8_WITH("\"bits\": 8, \"group_size\": -1"), QUANTIZED_FP8},
+        {FP8_WITH("\"bits\": 4"), QUANTIZED_NOT},
+        {FP8_WITH("\"group_size\": 0"), QUANTIZED_NOT},
+        {FP8_WITH("\"group_size\": 32"), QUANTIZED_NOT},
+        {FP8_WITH("\"data_type\": \"mx_fp\""), QUANTIZED_NOT},
+        {FP8_WITH("\"act_bits\": 16"), QUANTIZED_NOT},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        if (cases[i].method == QUANTIZED_NOT) {
+            quantization_refused(ERR_UNSUPPORTED, cases[i].text, "\"a.b\"");
+            continue;
+        }
+        const struct quantization_config *found = NULL;
+        struct quantization_config c = quantization_read(cases[i].text);
+        assert_int_equal(quantization_config_of(&found, &c, "a.b", "a.b", NULL), OK);
+        assert_int_equal(found->method, cases[i].method);
+        quantization_config_fini(&c);
+    }
+}
+
 // Quark's layers may have other schemes, but not of their weights.
 static void test_quark(void **state) {
     (void)state;
@@ -159,6 +213,14 @@ static void test_quark(void **state) {
         QUARK(TENSOR, ", \"layer_quant_config\": {\"*gate\": {\"weight\": {\"dtype\": \"int8\"}}}"),
         "*gate");
     quantization_refused(ERR_UNSUPPORTED,
+                         QUARK(TENSOR, ", \"layer_quant_config\": {\"*gate\": {\"weight\": null}}"),
+                         "*gate");
+    quantization_refused(
+        ERR_FORMAT,
+        QUARK(TENSOR,
+              ", \"layer_quant_config\": [[\"*gate\", {\"weight\": {\"dtype\": \"int8\"}}]]"),
+        "\"layer_quant_config\" of \"quantization_config\" is a list");
+    quantization_refused(ERR_UNSUPPORTED,
                          QUARK(TENSOR, ", \"algo_config\": {\"name\": \"rotation\"}"), "rotation");
     quantization_refused(ERR_UNSUPPORTED,
                          QUARK("{\"dtype\": \"int4\", \"qscheme\": \"per_group\"}", ""), "int4");
@@ -173,9 +235,8 @@ static void test_quark(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_auto_round),
-        cmocka_unit_test(test_auto_round_backend),
-        cmocka_unit_test(test_kinds_of_floats),
+        cmocka_unit_test(test_auto_round),      cmocka_unit_test(test_auto_round_backend),
+        cmocka_unit_test(test_kinds_of_floats), cmocka_unit_test(test_overrides_of_floats),
         cmocka_unit_test(test_quark),
     };
     return cmocka_run_group_tests_name("quantization_kinds", tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* The "quantization_config" of checkpoints with integers that share a format of packing: GPTQ's and
- * AWQ's, and AutoRound's, which has either. */
+ * AWQ's, and AutoRound's, which has either. AutoRound's floats are read here too. */
 #ifndef CHECKPOINT_QUANTIZED_INTEGER_CONFIG_H
 #define CHECKPOINT_QUANTIZED_INTEGER_CONFIG_H
 

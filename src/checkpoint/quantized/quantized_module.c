@@ -233,8 +233,8 @@ static enum status load_scales(struct opening *o, enum module_part part) {
     bool is_exponent = t->dtype == DTYPE_U8 && o->config->method == QUANTIZED_FP8;
     if (!is_exponent && !is_scale_dtype(t->dtype)) {
         return err_set(o->err, ERR_UNSUPPORTED,
-                       "%s: tensor \"%.150s\" is %s, want F32, BF16, F16 or F8_E8M0", t->path,
-                       t->name, dtype_name(t->dtype));
+                       "%s: tensor \"%.150s\" is %s, want F32, BF16, F16 or F8_E8M0, or U8 of FP8",
+                       t->path, t->name, dtype_name(t->dtype));
     }
     if (is_grid(t, rows, cols)) return load_floats(t, &m->scales, o->err);
     return err_set(o->err, ERR_FORMAT,

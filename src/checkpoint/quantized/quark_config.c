@@ -53,8 +53,13 @@ static enum status read_weights(struct quantization_config *out, const json_t *w
 static enum status check_layers(const json_t *object, const char *key, const json_t *weights,
                                 const char *what, struct err *err) {
     const char *name;
-    json_t *layer;
-    json_object_foreach(jread_get(object, key), name, layer) {
+    json_t *layer, *layers = jread_get(object, key);
+    if (layers && !json_is_object(layers)) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"%s\" of \"quantization_config\" is %s, want an object", what, key,
+                       jread_type_name(layers));
+    }
+    json_object_foreach(layers, name, layer) {
         const json_t *own = jread_get(layer, "weight");
         for (size_t i = 0; i < ARRAY_LEN(scheme_keys); i++) {
             const json_t *a = jread_get(own, scheme_keys[i]);
