@@ -167,7 +167,9 @@ static void test_form_of_convolutions(void **state) {
                  {"a.conv1d.weight", "[2,1,3]", false},
                  {"a.conv1d.weight", "[6,1,1]", false}, // of one token: either
                  {"a.conv1d.bias", "[2,3,1]", false},
-                 {"a.up_proj.weight", "[2,3,1]", false}};
+                 {"a.up_proj.weight", "[2,3,1]", false},
+                 {"language_model.conv1d.weight", "[2,3,1]", true},
+                 {"vision_tower.conv1d.weight", "[2,3,1]", false}}; // not of the text model
     struct temp_folder folder;
     temp_folder_create(&folder);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -114,7 +114,6 @@ static enum status list_entries(struct tensor_table *table, struct err *err) {
     size_t num_slices = 0, count = set->count;
     for (size_t i = 0; i < set->count; i++) {
         uint64_t parts = num_parts(set->tensors[i]);
-        table->has_mlx_convs = table->has_mlx_convs || is_mlx_conv(set->tensors[i]);
         if (parts > SLICES_MAX - num_slices) {
             return err_set(err, ERR_UNSUPPORTED,
                            "%s: tensor \"%.150s\" has %llu parts, want at most %d of all layers",
@@ -137,6 +136,8 @@ static enum status list_entries(struct tensor_table *table, struct err *err) {
         }
         table->entries[table->count++].tensor = t;
         status = name_entry(table, (uint32_t)(table->count - 1), NULL, err);
+        bool is_other_part = table->entries[table->count - 1].is_other_part;
+        table->has_mlx_convs = table->has_mlx_convs || (!is_other_part && is_mlx_conv(t));
     }
     return status;
 }

@@ -37,8 +37,8 @@ struct tensor_table {
     struct strmap by_name; // -> index into entries
     struct tensor *slices; // [num_slices] parts of others
     size_t num_slices;
-    // Convolutions' weights are [channels][width][1]: MLX wrote the checkpoint, and changed other
-    // tensors too.
+    // The text model's convolutions have weights [channels][width][1]: MLX wrote the checkpoint,
+    // and changed other tensors too.
     bool has_mlx_convs;
 };
 
