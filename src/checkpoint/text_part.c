@@ -77,7 +77,8 @@ static enum status model_of(size_t *out, const json_t *text, const char *what, s
 }
 
 // Keys that are about the whole checkpoint. Those of the text model come first, but one: which
-// matrices are tied is the whole model's. Qwen2-VL's and Qwen2.5-VL's are tied if either says so.
+// matrices are tied is the whole model's. Those of Qwen2-VL, Qwen2.5-VL, GLM-4.1V and GLM-4.5V are
+// tied if either says so.
 static int take_outer_keys(json_t *text, const json_t *root) {
     static const char *const keys[] = {"quantization_config",
                                        "quantization",
@@ -90,8 +91,8 @@ static int take_outer_keys(json_t *text, const json_t *root) {
     int failed = 0;
     json_t *tied = json_object_get(root, "tie_word_embeddings");
     const char *type = json_string_value(jread_get(text, "model_type"));
-    bool is_qwen2_vl = type && strncmp(type, "qwen2_", 6) == 0;
-    if (is_qwen2_vl && json_is_true(json_object_get(text, "tie_word_embeddings"))) tied = NULL;
+    bool is_either = type && (strncmp(type, "qwen2_", 6) == 0 || strncmp(type, "glm4v_", 6) == 0);
+    if (is_either && json_is_true(json_object_get(text, "tie_word_embeddings"))) tied = NULL;
     if (tied) failed |= json_object_set(text, "tie_word_embeddings", tied);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         json_t *value = json_object_get(root, keys[i]);

@@ -161,7 +161,7 @@ static void test_share_of_a_head_is_null(void **state) {
     }
 }
 
-// Text models of Qwen's models of images have other defaults than Qwen's own.
+// Text models of models of images have other defaults than their makers' text models.
 static void test_defaults_of_text_models(void **state) {
     (void)state;
 #define VL(type, keys)                                                                             \
@@ -188,6 +188,36 @@ static void test_defaults_of_text_models(void **state) {
         const char *text = cases[i].text;
         assert_int_equal(model_config_parse(&config, text, strlen(text), "c.json", NULL), OK);
         assert_true(config.rope.theta == cases[i].theta && config.rms_norm_eps == cases[i].eps);
+        assert_int_equal(config.tie_word_embeddings, cases[i].is_tied);
+        model_config_fini(&config);
+    }
+}
+
+// Text models that are another family's, and what their rows say of missing keys.
+static void test_families_of_text_models(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *architecture;
+        enum config_flag bias;
+        double partial;
+        bool is_tied;
+    } cases[] = {
+        {VL("glm4v_text", ""), "Glm4ForCausalLM", FLAG_TRUE, 1, true},
+        {VL("glm4v_moe_text", ""), "Glm4MoeForCausalLM", FLAG_TRUE, 0.5, true},
+        {VL("glm4v_moe_text", ", \"attention_bias\": false"), "Glm4MoeForCausalLM", FLAG_FALSE, 0.5,
+         true},
+        {VL("exaone4_5_text", ""), "Exaone4ForCausalLM", FLAG_ABSENT, 1, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config config;
+        struct err err = {0};
+        const char *text = cases[i].text;
+        if (model_config_parse(&config, text, strlen(text), "c.json", &err)) {
+            fail_msg("%s", err.message);
+        }
+        assert_string_equal(config.architecture, cases[i].architecture);
+        assert_int_equal(config.attention_bias, cases[i].bias);
+        assert_true(config.rope.partial == cases[i].partial);
         assert_int_equal(config.tie_word_embeddings, cases[i].is_tied);
         model_config_fini(&config);
     }
@@ -282,6 +312,7 @@ int main(void) {
         cmocka_unit_test(test_old_longrope),
         cmocka_unit_test(test_share_of_a_head_is_null),
         cmocka_unit_test(test_defaults_of_text_models),
+        cmocka_unit_test(test_families_of_text_models),
         cmocka_unit_test(test_bad_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
