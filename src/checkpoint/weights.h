@@ -52,8 +52,8 @@ void weights_ignore_other_parts(struct weights *weights);
 // Whether there is a tensor of this name, or the packed one of a quantized linear. Dummy: yes.
 bool weights_has(const struct weights *weights, const char *name);
 bool weights_is_dummy(const struct weights *weights); // of weights_open_dummy
-// MLX wrote the checkpoint of a model with convolutions (tensors/tensor_table.h). It adds 1 to weights of
-// norms that are by 1 + weight.
+// MLX wrote the checkpoint of a model with convolutions (tensors/tensor_table.h). It adds 1 to
+// weights of norms that are by 1 + weight.
 bool weights_has_mlx_convs(const struct weights *weights);
 
 // Frees what readers handed out so far keep in memory: the weights that have one are read.

@@ -4,6 +4,8 @@
 #include "support/cmocka_all.h"
 #include "support/config_text.h"
 
+static const char cwm[] = "[\"CwmForCausalLM\"]";
+
 static void test_sliding_window(void **state) {
     (void)state;
     static const char mistral[] = "[\"MistralForCausalLM\"]";
@@ -52,10 +54,8 @@ static void test_sliding_window(void **state) {
         {{{"layer_types", mixed}}, 0, NULL}, // windows are off
         {{{"architectures", mistral}, {"sliding_window", "4096"}}, 4096, NULL},
         {{{"architectures", "[\"MinistralForCausalLM\"]"}}, 4096, NULL},
-        {{{"architectures", "[\"CwmForCausalLM\"]"}}, 8192, "fss"},
-        {{{"architectures", "[\"CwmForCausalLM\"]"}, {"sliding_window_pattern", "2"}},
-         8192,
-         "fss"}, // its class has no such key
+        {{{"architectures", cwm}}, 8192, "fss"},
+        {{{"architectures", cwm}, {"sliding_window_pattern", "2"}}, 8192, "fss"}, // no key of it
         {{{"architectures", "[\"GraniteSWAForCausalLM\"]"}}, 128, "fss"},
         {{{"architectures", "[\"VaultGemmaForCausalLM\"]"}}, 4096, "sfs"},
         {{{"architectures", mistral}, {"sliding_window", "4096"}, {"max_window_layers", "1"}},
