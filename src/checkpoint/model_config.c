@@ -10,15 +10,15 @@
 #include "base/json/jread.h"
 #include "base/text/c_locale.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/class_defaults.h"
+#include "checkpoint/classes/class_defaults.h"
+#include "checkpoint/classes/draft_layers.h"
+#include "checkpoint/classes/moe_config.h"
+#include "checkpoint/classes/own_config.h"
+#include "checkpoint/classes/rope_config.h"
+#include "checkpoint/classes/window_config.h"
 #include "checkpoint/config_read.h"
-#include "checkpoint/draft_layers.h"
-#include "checkpoint/moe_config.h"
-#include "checkpoint/own_config.h"
 #include "checkpoint/quantized/quantization_document.h"
-#include "checkpoint/rope_config.h"
 #include "checkpoint/text_part.h"
-#include "checkpoint/window_config.h"
 
 // Several times the sizes of the largest published models. vocab_size * hidden_size * 8 bytes and
 // heads * head_dim * hidden_size * 8 bytes stay below 2^51.

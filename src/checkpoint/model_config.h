@@ -25,8 +25,8 @@
 
 #include "base/dtype.h"
 #include "base/err.h"
+#include "checkpoint/classes/own_config.h"
 #include "checkpoint/expert_stack.h"
-#include "checkpoint/own_config.h"
 #include "checkpoint/quantized/quantization_config.h"
 #include "nanovllm.h"
 

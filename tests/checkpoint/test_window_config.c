@@ -1,5 +1,5 @@
 // Which layers have a window, by the keys of config.json and each class' defaults.
-#include "checkpoint/window_config.h"
+#include "checkpoint/classes/window_config.h"
 
 #include "support/cmocka_all.h"
 #include "support/config_text.h"

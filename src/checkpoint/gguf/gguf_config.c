@@ -6,7 +6,7 @@
 
 #include "base/compiler.h"
 #include "base/json/json_out.h"
-#include "checkpoint/class_defaults.h"
+#include "checkpoint/classes/class_defaults.h"
 #include "checkpoint/gguf/file/gguf_read.h"
 #include "checkpoint/gguf/gguf_model.h"
 #include "checkpoint/gguf/tokens/gguf_tokens.h"

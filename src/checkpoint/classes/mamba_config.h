@@ -2,7 +2,7 @@
 #ifndef CHECKPOINT_MAMBA_CONFIG_H
 #define CHECKPOINT_MAMBA_CONFIG_H
 
-#include "checkpoint/own_config.h"
+#include "checkpoint/classes/own_config.h"
 
 // Fills in out->is_linear and, if some layer is one, out->mamba.
 // An architecture without such layers changes nothing.

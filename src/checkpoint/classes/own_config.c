@@ -1,15 +1,15 @@
-#include "checkpoint/own_config.h"
+#include "checkpoint/classes/own_config.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
 #include "base/json/jread.h"
-#include "checkpoint/class_defaults.h"
+#include "checkpoint/classes/class_defaults.h"
+#include "checkpoint/classes/mamba_config.h"
+#include "checkpoint/classes/only_values.h"
+#include "checkpoint/classes/rope_config.h"
 #include "checkpoint/config_read.h"
-#include "checkpoint/mamba_config.h"
-#include "checkpoint/only_values.h"
-#include "checkpoint/rope_config.h"
 
 enum { KEYS_MAX = 7 };
 

@@ -1,4 +1,4 @@
-#include "checkpoint/draft_layers.h"
+#include "checkpoint/classes/draft_layers.h"
 
 #include <string.h>
 

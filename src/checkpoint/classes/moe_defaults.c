@@ -1,4 +1,4 @@
-#include "checkpoint/moe_defaults.h"
+#include "checkpoint/classes/moe_defaults.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "checkpoint/class_defaults.h"
+#include "checkpoint/classes/class_defaults.h"
 
 #include <string.h>
 

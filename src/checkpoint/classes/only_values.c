@@ -1,4 +1,4 @@
-#include "checkpoint/only_values.h"
+#include "checkpoint/classes/only_values.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* In both forms the section has the same keys: a type, the numbers that the type needs, perhaps a
  * theta. An unknown key is refused, because it can only change the rotation. */
-#include "checkpoint/rope_config.h"
+#include "checkpoint/classes/rope_config.h"
 
 #include <stdio.h>
 #include <string.h>

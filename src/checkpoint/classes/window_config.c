@@ -1,6 +1,6 @@
 /* The defaults of missing keys differ between transformers' configuration classes: see the
  * table. */
-#include "checkpoint/window_config.h"
+#include "checkpoint/classes/window_config.h"
 
 #include <stdlib.h>
 #include <string.h>

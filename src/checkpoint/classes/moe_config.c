@@ -1,13 +1,13 @@
 /* Reads the keys of a mixture of experts, with the defaults of transformers' configuration
  * classes. */
-#include "checkpoint/moe_config.h"
+#include "checkpoint/classes/moe_config.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json/jread.h"
+#include "checkpoint/classes/moe_defaults.h"
 #include "checkpoint/config_read.h"
-#include "checkpoint/moe_defaults.h"
 
 enum {
     EXPERTS_MAX = 1 << 12,

@@ -1,4 +1,4 @@
-#include "checkpoint/mamba_config.h"
+#include "checkpoint/classes/mamba_config.h"
 
 #include <float.h>
 #include <math.h>
